@@ -1,0 +1,145 @@
+"""The contract of an environment; batching and auto-reset, in one place."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from discorl.errors import DiscorlError
+from discorl.types import Key, Observation
+
+EnvState = PyTree[Array]
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an agent must know of an environment before it meets it."""
+
+    name: str
+    num_actions: int
+    observation: Any = field(hash=False)  # tree of jax.ShapeDtypeStruct, of one observation
+    action_names: tuple[str, ...] = ()
+
+
+class TimeStep(NamedTuple):
+    """The consequences of one action. `obs` is what the action led to, also when the episode ended there."""
+
+    obs: Observation
+    reward: Float[Array, ""]
+    terminated: Bool[Array, ""]  # the task ended: nothing comes after
+    truncated: Bool[Array, ""]  # a clock ended it: something would have come after
+
+
+class Environment(NamedTuple):
+    """One environment as pure functions; many are a `vmap` of it (see `batch`)."""
+
+    spec: EnvSpec
+    reset: Callable[[Key], tuple[EnvState, Observation]]
+    step: Callable[[Key, EnvState, Array], tuple[EnvState, TimeStep]]
+    render: Callable[[EnvState], str]  # one frame as text; call it outside jit
+
+
+class EpisodeEnd(NamedTuple):
+    """Statistics of the episodes that ended with a step; zeros elsewhere."""
+
+    ended: Bool[Array, " B"]
+    episode_return: Float[Array, " B"]
+    length: Int[Array, " B"]
+
+
+class BatchState(NamedTuple):
+    """Environments side by side, and what their running episodes have collected so far."""
+
+    env: EnvState  # [B, ...]
+    episode_return: Float[Array, " B"]
+    length: Int[Array, " B"]
+
+
+class BatchStep(NamedTuple):
+    """The consequences of one action in each of B environments, where ended episodes have already begun anew."""
+
+    obs: Observation  # [B, ...] the first observation of the next episode where one ended
+    first: Bool[Array, " B"]  # obs starts an episode
+    reward: Float[Array, " B"]
+    discount: Float[Array, " B"]  # 0 where the episode ended, by itself or by a clock; else 1
+    truncated: Bool[Array, " B"]
+    end: EpisodeEnd
+    final_obs: Observation = ()  # [B, ...] what the action led to, before any reset; () unless asked for
+
+
+class BatchedEnvironment(NamedTuple):
+    """B copies of one environment that never stop. After `reset` every observation is a first one."""
+
+    spec: EnvSpec
+    size: int
+    reset: Callable[[Key], tuple[BatchState, Observation]]
+    step: Callable[[Key, BatchState, Int[Array, " B"]], tuple[BatchState, BatchStep]]
+
+
+def batch(env: Environment, size: int, *, keep_final_obs: bool = False) -> BatchedEnvironment:
+    """`size` copies of `env` side by side, each reset when its episode ends.
+
+    `keep_final_obs` keeps the observation an episode ended with, for whoever bootstraps from truncated episodes.
+    """
+    if size < 1:
+        raise DiscorlError(f"a batch needs at least 1 environment, got {size}")
+    return BatchedEnvironment(
+        spec=env.spec,
+        size=size,
+        reset=partial(reset_batch, env, size),
+        step=partial(step_batch, env, size, keep_final_obs),
+    )
+
+
+def reset_batch(env: Environment, size: int, key: Key) -> tuple[BatchState, Observation]:
+    env_state, obs = strip_weak_types(jax.vmap(env.reset)(jax.random.split(key, size)))
+    state = BatchState(env=env_state, episode_return=jnp.zeros(size, jnp.float32), length=jnp.zeros(size, jnp.int32))
+    return state, obs
+
+
+def step_batch(
+    env: Environment, size: int, keep_final_obs: bool, key: Key, state: BatchState, action: Int[Array, " B"]
+) -> tuple[BatchState, BatchStep]:
+    """One step everywhere, then a reset where an episode ended.
+
+    A reset is computed for every copy and kept where needed: inside one compiled program nobody can wait for the few.
+    """
+    keys = jax.random.split(key, (2, size))
+    env_state, timestep = jax.vmap(env.step)(keys[0], state.env, action.astype(jnp.int32))
+    ended = timestep.terminated | timestep.truncated
+    begun = jax.vmap(env.reset)(keys[1])
+    env_state, obs = strip_weak_types(_where(ended, begun, (env_state, timestep.obs)))
+
+    reward = strip_weak_types(timestep.reward)
+    episode_return = state.episode_return + reward
+    length = state.length + 1
+    running = BatchState(
+        env=env_state, episode_return=jnp.where(ended, 0.0, episode_return), length=jnp.where(ended, 0, length)
+    )
+    end = EpisodeEnd(
+        ended=ended, episode_return=jnp.where(ended, episode_return, 0.0), length=jnp.where(ended, length, 0)
+    )
+    return running, BatchStep(
+        obs=obs,
+        first=ended,
+        reward=reward,
+        discount=(~ended).astype(jnp.float32),
+        truncated=timestep.truncated,
+        end=end,
+        final_obs=strip_weak_types(timestep.obs) if keep_final_obs else (),
+    )
+
+
+def strip_weak_types(tree: PyTree) -> PyTree[Array]:
+    """The same numbers with fixed types: a weakly typed reset state would make the second step compile again."""
+    return jax.tree.map(lambda x: lax.convert_element_type(x, x.dtype), tree)
+
+
+@jax.vmap
+def _where(condition, yes, no):
+    return jax.tree.map(partial(jnp.where, condition), yes, no)

@@ -1,0 +1,134 @@
+"""Environments by name, and whatever else a person may hand over where one is wanted."""
+
+import importlib
+import operator
+import re
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from discorl.envs import probes
+from discorl.envs.base import BatchedEnvironment, Environment
+from discorl.envs.catch import catch
+from discorl.envs.compliance import check
+from discorl.envs.spaces import require_discrete
+from discorl.errors import DiscorlError, near_matches
+
+
+class Named(NamedTuple):
+    description: str
+    make: Callable[[], Environment]
+
+
+class Adapter(NamedTuple):
+    """A family of names `prefix:rest`. `make` is given the rest and raises a DiscorlError if it makes no sense."""
+
+    usage: str  # what may stand after the colon
+    description: str
+    make: Callable[[str], Environment]
+
+
+def catch_of_size(size: str) -> Environment:
+    match = re.fullmatch(r"([0-9]+)x([0-9]+)", size)
+    if match is None:
+        raise DiscorlError(f"'catch:{size}' gives no board size; write catch:ROWSxCOLUMNS, for example catch:5x5")
+    return catch(rows=int(match[1]), columns=int(match[2]))
+
+
+NAMED = {
+    "catch": Named("move a paddle under a falling ball, 8x8 board", catch),
+    "probe/constant": Named("one step, reward 1: is a value learnt at all?", probes.constant),
+    "probe/observation": Named("reward is what is seen: does the value look?", probes.observation),
+    "probe/delayed": Named("reward one step later: does the value bootstrap?", probes.delayed),
+    "probe/action": Named("reward for one of two actions: does the policy move?", probes.action),
+    "probe/both": Named("reward if the action tells what is seen: does the policy look?", probes.both),
+}
+
+# Adapters to other libraries go here; import the library inside `make`, so that only those who name it need it.
+ADAPTERS = {
+    "catch": Adapter("ROWSxCOLUMNS", "the same on a board of any size, for example catch:5x5", catch_of_size),
+}
+
+
+def listing() -> tuple[tuple[str, str], ...]:
+    """Every name and every pattern of names, each with one line about it."""
+    named = [(name, entry.description) for name, entry in NAMED.items()]
+    families = [(f"{prefix}:{adapter.usage}", adapter.description) for prefix, adapter in ADAPTERS.items()]
+    yours = ("MODULE:ATTRIBUTE", "your own: a discorl.envs.Environment, or a function without arguments returning one")
+    return (*named, *families, yours)
+
+
+def make(name: str) -> Environment:
+    """The environment of that name: built in, of an adapter (`prefix:rest`), or your own (`module:attribute`)."""
+    if name in NAMED:
+        return NAMED[name].make()
+    prefix, colon, rest = name.partition(":")
+    if colon and prefix in ADAPTERS:
+        return ADAPTERS[prefix].make(rest)
+    if colon and rest and all(part.isidentifier() for part in prefix.split(".")):
+        env = _from_object(_imported(prefix, rest), source=name)
+        check(env)
+        return env
+    raise DiscorlError(f"unknown environment {name!r}; {near_matches(name, NAMED)}")
+
+
+def as_environment(given: Any) -> Environment:
+    """An environment from whatever was given: a name, an Environment, or a function without arguments returning one.
+
+    Objects are checked for their types only, which takes no time; `check` would also run them.
+    """
+    if isinstance(given, str):
+        return make(given)
+    return _from_object(given, source="the environment that was given")
+
+
+def _from_object(given: Any, source: str) -> Environment:
+    if callable(given):
+        try:
+            given = given()
+        except Exception as error:
+            raise DiscorlError(f"calling {source} raised {type(error).__name__}: {error}") from error
+        source = f"what {source} returned"
+    if not isinstance(given, Environment):
+        raise _refusal(given, source)
+    check(given, steps=0)
+    return given
+
+
+def _refusal(given: Any, source: str) -> DiscorlError:
+    """Why an object is no environment, said as exactly as its looks allow."""
+    if isinstance(given, BatchedEnvironment):
+        return DiscorlError(f"{source} is a batch already; give the single environment, training makes the batch")
+    kind = type(given).__name__
+    space = getattr(given, "action_space", None)
+    if space is None or callable(space):
+        return DiscorlError(f"{source} is of class {kind}, not a discorl.envs.Environment")
+    require_discrete(space, f"{source} (class {kind})")
+    return DiscorlError(
+        f"{source} (class {kind}) is stepped by Python, but a discorl.envs.Environment is needed: "
+        "pure functions reset and step that JAX can compile"
+    )
+
+
+def _imported(module_name: str, attribute: str) -> Any:
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        # Only if the module itself is what is missing was the name wrong; otherwise it is there and broken.
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            name = f"{module_name}:{attribute}"
+            raise DiscorlError(
+                f"unknown environment {name!r}, and there is no module {module_name!r}; {near_matches(name, NAMED)}"
+            ) from error
+        raise DiscorlError(f"importing {module_name!r} raised {type(error).__name__}: {error}") from error
+    try:
+        return operator.attrgetter(attribute)(module)
+    except AttributeError:
+        candidates = _candidates(module)
+        hint = f"; {near_matches(attribute, candidates)}" if candidates else ""
+        raise DiscorlError(f"module {module_name!r} has no attribute {attribute!r}{hint}") from None
+
+
+def _candidates(module: ModuleType) -> list[str]:
+    public = {name: x for name, x in vars(module).items() if not name.startswith("_")}
+    return [name for name, x in public.items() if isinstance(x, Environment) or callable(x)]

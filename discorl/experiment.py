@@ -1,0 +1,120 @@
+"""What a training run is made of: finds everything that was named and checks that it fits together."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from discorl import envs, networks, rule_files, settings, training
+from discorl.envs import Environment, EnvSpec
+from discorl.errors import DiscorlError, near_matches
+from discorl.networks import AgentNetwork
+from discorl.optim import Hypers
+from discorl.rules import library
+from discorl.rules.base import UpdateRule
+from discorl.rules.library import LoadedRule
+from discorl.settings import Settings
+from discorl.training import Training
+from discorl.types import Needs
+
+BuildNetwork = Callable[[EnvSpec, Needs], AgentNetwork]
+Agent = str | AgentNetwork | BuildNetwork
+Rule = str | LoadedRule
+
+AGENTS = ("mlp",)
+CUSTOM = "custom"  # how a run calls a network that was given as an object
+
+
+class Experiment(NamedTuple):
+    settings: Settings  # nothing left open
+    env: Environment
+    rule: UpdateRule
+    eta: PyTree
+    network: AgentNetwork
+    training: Training  # with an axis of agents in front if there are several
+    hypers: Hypers
+
+    @property
+    def updates(self) -> int:
+        """Length of training; steps are rounded up to whole updates."""
+        if self.settings.updates is not None:
+            return self.settings.updates
+        left = (self.settings.steps or 0) - self.training.steps_before
+        return max(1, math.ceil(left / self.training.steps_per_update))
+
+    def steps(self, updates: int) -> int:
+        """Environment steps of each agent after that many updates."""
+        return self.training.steps_before + updates * self.training.steps_per_update
+
+    def keys(self) -> jax.Array:
+        """One key per agent: agent i of many is the one that `--seed (seed + i)` trains alone."""
+        first, agents = self.settings.seed, self.settings.seeds
+        return jnp.stack([jax.random.key(first + i) for i in range(agents)]) if agents > 1 else jax.random.key(first)
+
+
+def build(env: Any, rule: Rule | None, agent: Agent, asked: Settings) -> Experiment:
+    """From names or objects. Trains nothing."""
+    environment = envs.as_environment(env)
+    rule = rule_files.default_rule() if rule is None else rule
+    loaded = library.load_rule(rule)
+    network = build_network(agent, environment.spec, loaded.rule.needs, asked)
+    named = replace(
+        asked,
+        env=env if isinstance(env, str) else environment.spec.name,
+        rule=_lasting(rule) if isinstance(rule, str) else loaded.rule.name,
+        agent=agent if isinstance(agent, str) else CUSTOM,
+    )
+    full = settings.resolve(named, loaded.rule.name)
+    program = training.make_training(environment, network, loaded.rule, training_config(full))
+    return Experiment(
+        settings=full,
+        env=environment,
+        rule=loaded.rule,
+        eta=loaded.eta,
+        network=network,
+        training=training.over_seeds(program) if full.seeds > 1 else program,
+        hypers=optimizer_numbers(full),
+    )
+
+
+def build_network(agent: Agent, spec: EnvSpec, needs: Needs, asked: Settings) -> AgentNetwork:
+    """By name, by a function of (spec, needs), or as it is."""
+    if agent == CUSTOM:
+        raise DiscorlError("the agent of this run was given as an object: call from Python and give it again")
+    if isinstance(agent, str):
+        if agent not in AGENTS:
+            raise DiscorlError(f"unknown agent {agent!r}; {near_matches(agent, AGENTS)}")
+        return networks.mlp(
+            spec, needs, hidden=asked.hidden, model_width=asked.model_width, head_hidden=asked.head_hidden
+        )
+    network = agent if isinstance(agent, AgentNetwork) else agent(spec, needs)
+    networks.check_network(network, spec, needs)
+    return network
+
+
+def training_config(full: Settings) -> training.TrainConfig:
+    """The static sizes."""
+    names = ("envs", "batch", "rollout", "replay_size", "replay_share")
+    return training.TrainConfig(**{name: getattr(full, name) for name in names})
+
+
+def optimizer_numbers(full: Settings) -> Hypers:
+    """The traced numbers, strongly typed: the same program before and after a resume."""
+    numbers = {
+        "learning_rate": full.learning_rate,
+        "max_update": full.max_update,
+        "weight_decay": full.weight_decay,
+        "warmup": full.warmup_updates,
+        "decay": full.decay_updates or math.inf,
+    }
+    return jax.tree.map(jnp.float32, Hypers(**numbers))
+
+
+def _lasting(rule: str) -> str:
+    """A path that still means the same in another folder; names stay as they are."""
+    return str(Path(rule).resolve()) if rule.endswith(".npz") else rule

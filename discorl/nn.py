@@ -1,0 +1,94 @@
+"""Layers as pure functions, with the semantics the published weights need."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from discorl.types import Key
+
+Activation = Callable[[Array], Array]
+
+
+class Linear(NamedTuple):
+    w: Float[Array, "I O"]
+    b: Float[Array, " O"]
+
+
+class LSTMState(NamedTuple):
+    hidden: Float[Array, "*S H"]
+    cell: Float[Array, "*S H"]
+
+
+def init_linear(key: Key, inputs: int, outputs: int, scale: float | None = None) -> Linear:
+    """Truncated normal (±2σ); σ = 1/√inputs unless `scale` is given. The bias starts at 0."""
+    scale = inputs**-0.5 if scale is None else scale
+    w = scale * jax.random.truncated_normal(key, -2.0, 2.0, (inputs, outputs), jnp.float32)
+    return Linear(w=w, b=jnp.zeros(outputs))
+
+
+def linear(params: Linear, x: Float[Array, "*S I"]) -> Float[Array, "*S O"]:
+    return add_bias(x @ params.w, params.b)
+
+
+def add_bias(x: Float[Array, "*S O"], b: Float[Array, " O"]) -> Float[Array, "*S O"]:
+    return x + b.reshape((1,) * (x.ndim - 1) + b.shape)  # rank promotion, said aloud
+
+
+def init_mlp(key: Key, inputs: int, widths: Sequence[int]) -> tuple[Linear, ...]:
+    sizes = (inputs, *widths)
+    keys = jax.random.split(key, len(widths))
+    return tuple(init_linear(k, i, o) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True))
+
+
+def mlp(
+    params: Sequence[Linear], x: Float[Array, "*S I"], activation: Activation = jax.nn.relu
+) -> Float[Array, "*S O"]:
+    """Activation between layers, none after the last."""
+    for layer in params[:-1]:
+        x = activation(linear(layer, x))
+    return linear(params[-1], x)
+
+
+def lstm_gates(gates: Float[Array, "*S H4"], cell: Float[Array, "*S H"]) -> LSTMState:
+    """Gates in the order i, g, f, o:  c' = σ(f+1)·c + σ(i)·tanh(g),  h' = σ(o)·tanh(c')."""
+    i, g, f, o = jnp.split(gates, 4, axis=-1)
+    cell = jax.nn.sigmoid(f + 1) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return LSTMState(hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell)
+
+
+def init_lstm(key: Key, inputs: int, width: int) -> Linear:
+    """One linear layer on [input, hidden]."""
+    return init_linear(key, inputs + width, 4 * width)
+
+
+def lstm_step(params: Linear, x: Float[Array, "*S I"], state: LSTMState) -> LSTMState:
+    return lstm_gates(linear(params, jnp.concatenate([x, state.hidden], axis=-1)), state.cell)
+
+
+def zero_lstm_state(width: int, batch: tuple[int, ...] = ()) -> LSTMState:
+    return LSTMState(hidden=jnp.zeros((*batch, width)), cell=jnp.zeros((*batch, width)))
+
+
+def lstm_unroll_backwards(
+    params: Linear, x: Float[Array, "T B I"], reset: Bool[Array, "T B"]
+) -> Float[Array, "T B H"]:
+    """Hidden states of an LSTM that runs from the last step to the first; `reset[t]` clears it before step t.
+
+    The input product does not depend on the state: it is one large product outside the loop.
+    """
+    inputs, width = x.shape[-1], params.b.shape[0] // 4
+    from_input = add_bias(x @ params.w[:inputs], params.b)
+    recurrent = params.w[inputs:]
+
+    def step(state: LSTMState, at: tuple[Array, Array]) -> tuple[LSTMState, Array]:
+        gates, clear = at
+        keep = 1 - clear.astype(gates.dtype)[:, None]
+        state = lstm_gates(gates + (keep * state.hidden) @ recurrent, keep * state.cell)
+        return state, state.hidden
+
+    start = zero_lstm_state(width, x.shape[1:2])
+    start = jax.tree.map(lambda s: s.astype(x.dtype), start)
+    return jax.lax.scan(step, start, (from_input, reset), reverse=True)[1]

@@ -1,0 +1,140 @@
+"""Episodes of saved agents, as text or as an animated picture."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from discorl import acting, checkpoints, envs, experiment, runs
+from discorl.envs import Environment
+from discorl.errors import DiscorlError, require_positive
+from discorl.experiment import Agent
+from discorl.networks import AgentNetwork
+from discorl.settings import Settings
+from discorl.types import Params
+
+CELL = 16  # pixels per character
+EMPTY = " .·"  # characters that mean nothing is there
+BACKGROUND, INK = (24, 26, 31), (236, 236, 236)
+COLOURS = (
+    (230, 159, 0),
+    (86, 180, 233),
+    (0, 158, 115),
+    (213, 94, 0),
+    (204, 121, 167),
+    (240, 228, 66),
+    (0, 114, 178),
+    (150, 150, 150),
+)  # Okabe & Ito: told apart by colour-blind people too
+
+
+class Player(NamedTuple):
+    """Saved agents, ready to act."""
+
+    settings: Settings
+    env: Environment
+    network: AgentNetwork
+    params: Params  # [seeds, ...]
+
+
+class Frame(NamedTuple):
+    """What there is to see before an action, or, with `action` None, at the end of an episode."""
+
+    episode: int  # from 1
+    step: int
+    picture: str
+    action: str | None
+    episode_return: float  # so far
+
+
+def load(run_dir: str | Path, env: Any = None, agent: Agent | None = None) -> Player:
+    """The agents of a run. Objects that were given to `train` must be given again."""
+    folder = Path(run_dir)
+    config, needs = runs.read_agents(folder)
+    environment = envs.as_environment(env or config.env)
+    network = experiment.build_network(agent or config.agent, environment.spec, needs, config)
+    keys = jax.random.split(jax.random.key(0), config.seeds)
+    params = checkpoints.load(folder / runs.AGENT, jax.eval_shape(jax.vmap(network.init), keys))
+    return Player(settings=config, env=environment, network=network, params=params)
+
+
+def play(
+    player: Player, *, episodes: int = 3, greedy: bool = False, seed: int = 0, which: int = 0, max_steps: int = 1000
+) -> Iterator[Frame]:
+    """Frames of whole episodes of agent number `which`; an episode is left after `max_steps`."""
+    require_positive("episodes", episodes)
+    require_positive("max_steps", max_steps)
+    if not 0 <= which < player.settings.seeds:
+        raise DiscorlError(f"there is no agent {which} in this run: it has {player.settings.seeds}, counted from 0")
+    env, network = player.env, player.network
+    params = jax.tree.map(lambda x: x[which], player.params)
+    names = env.spec.action_names or tuple(str(i) for i in range(env.spec.num_actions))
+
+    @jax.jit
+    def move(key: jax.Array, state: Any, memory: Any, obs: Any, first: jax.Array) -> tuple[Any, Any, Any, Any]:
+        key_act, key_env = jax.random.split(key)
+        batched = jax.tree.map(lambda x: x[None], obs)
+        acted = acting.act(network, params, memory, batched, first[None], key_act, greedy=greedy)
+        state, after = env.step(key_env, state, acted.action[0])
+        return acted.action[0], acted.memory, state, after
+
+    for episode in range(episodes):
+        key_reset, key_walk = jax.random.split(jax.random.fold_in(jax.random.key(seed), episode))
+        state, obs = jax.jit(env.reset)(key_reset)
+        memory, total, step = network.memory(1), 0.0, 0
+        for step in range(max_steps):
+            picture = env.render(state)
+            first = jnp.asarray(step == 0)
+            action, memory, state, after = move(jax.random.fold_in(key_walk, step), state, memory, obs, first)
+            yield Frame(episode + 1, step, picture, names[int(action)], total)
+            obs, total = after.obs, total + float(after.reward)
+            if after.terminated or after.truncated:
+                break
+        yield Frame(episode + 1, step + 1, env.render(state), None, total)
+
+
+def caption(frame: Frame) -> str:
+    """One line about a frame."""
+    what = f"action {frame.action}" if frame.action is not None else f"end, return {frame.episode_return:g}"
+    return f"episode {frame.episode}, step {frame.step}: {what}"
+
+
+def write_gif(path: str | Path, frames: list[Frame], frames_per_second: float = 6.0) -> None:
+    """Draws every character of the text pictures as a cell, coloured if they are maps, and lingers at ends."""
+    from PIL import Image, ImageDraw
+
+    require_positive("frames per second", frames_per_second)
+    lines = [frame.picture.splitlines() or [""] for frame in frames]
+    height, width = max(map(len, lines)), max(max(map(len, picture)) for picture in lines)
+    seen = sorted({c for picture in lines for line in picture for c in line} - set(EMPTY))
+    colour = {c: COLOURS[i % len(COLOURS)] for i, c in enumerate(seen)}
+    # Several lines of one length are a map, anything else is text to be read.
+    is_map = all(len(picture) > 1 and len({len(line) for line in picture}) == 1 for picture in lines)
+
+    def draw(picture: list[str]) -> Image.Image:
+        image = Image.new("RGB", (max(width, 1) * CELL, height * CELL), BACKGROUND)
+        pen = ImageDraw.Draw(image)
+        for row, line in enumerate(picture):
+            for column, c in enumerate(line):
+                x, y = column * CELL, row * CELL
+                if is_map and c in colour:
+                    pen.rectangle((x + 1, y + 1, x + CELL - 2, y + CELL - 2), fill=colour[c])
+                elif not is_map:
+                    pen.text((x + CELL // 2, y + CELL // 2), c, fill=INK, anchor="mm")
+        return image
+
+    pause = round(1000 / frames_per_second)
+    images = [draw(picture) for picture in lines]
+    try:
+        images[0].save(
+            path,
+            format="GIF",
+            save_all=True,
+            append_images=images[1:],
+            duration=[pause if frame.action is not None else 4 * pause for frame in frames],
+            loop=0,
+        )
+    except OSError as error:
+        raise DiscorlError(f"cannot write {path}: {error.strerror or error}") from error

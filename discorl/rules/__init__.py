@@ -1,0 +1,1 @@
+"""Update rules: discovered and written by hand, under one interface."""

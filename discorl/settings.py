@@ -1,0 +1,203 @@
+"""Everything one can tell a training run: defaults, TOML files, mistakes. Knows no JAX, so that `--help` is quick."""
+
+import json
+import tomllib
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from discorl.errors import DiscorlError, near_matches, require_positive
+
+# The numbers behind every setting that is left open (None); chosen by measuring, see docs. A rule may have its own.
+DEFAULTS: dict[str, Any] = {
+    "updates": 1000,
+    "envs": 16,
+    "batch": 64,
+    "rollout": 28,
+    "replay_size": 1024,
+    "replay_share": 1.0,
+    "learning_rate": 1e-3,
+    "warmup_updates": 0,
+    "decay_updates": 0,
+    "weight_decay": 0.0,
+    "max_update": 1.0,
+    "log_every": 10,
+}
+RULE_DEFAULTS: dict[str, dict[str, Any]] = {
+    "actor_critic": {"learning_rate": 5e-4, "log_every": 50},
+    "policy_gradient": {"learning_rate": 5e-4, "log_every": 50},
+}
+MAX_SEED = 2**31
+
+
+def _setting(default: Any, text: str, *, group: str = "training", least: str = "") -> Any:
+    """`least` is 'positive', 'zero' (nothing negative) or nothing; it holds for every number of a tuple."""
+    return field(default=default, metadata={"help": text, "group": group, "least": least})
+
+
+_what, _count, _amount, _agent, _run = (
+    partial(_setting, **options)
+    for options in (
+        {"group": "what"},
+        {"least": "positive"},
+        {"least": "zero"},
+        {"group": "agent", "least": "positive"},
+        {"group": "run", "least": "zero"},
+    )
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `discorl train` can be told. None leaves a choice to the rule's defaults."""
+
+    env: str = _what("catch", "environment, see `discorl envs`")
+    rule: str | None = _what(None, "update rule: a name of `discorl rules` or a rule file")
+    agent: str = _what("mlp", "agent network")
+    updates: int | None = _count(None, "learning updates")
+    steps: int | None = _count(None, "environment steps, instead of updates")
+    envs: int | None = _count(None, "environments side by side")
+    batch: int | None = _count(None, "trajectories per update")
+    rollout: int | None = _count(None, "steps per trajectory")
+    replay_size: int | None = _count(None, "trajectories kept for replay")
+    replay_share: float | None = _amount(None, "share of a batch that is replayed, 0 to 1")
+    learning_rate: float | None = _count(None, "step size")
+    warmup_updates: int | None = _amount(None, "updates until the step size is reached")
+    decay_updates: int | None = _amount(None, "updates until the step size has decayed to zero; 0: it stays")
+    weight_decay: float | None = _amount(None, "decoupled weight decay")
+    max_update: float | None = _count(None, "bound on each number of Adam's step")
+    hidden: tuple[int, ...] = _agent((512, 512), "widths of the torso's layers")
+    model_width: int = _agent(128, "width of the action model")
+    head_hidden: tuple[int, ...] = _agent((128,), "widths inside the heads of the action model")
+    seed: int = _run(0, "random seed of the first agent")
+    seeds: int = _run(1, "agents trained at once, on seeds that count up from --seed", least="positive")
+    eval_episodes: int = _run(100, "episodes to evaluate each agent on at the end; 0: none")
+    log_every: int | None = _run(None, "updates per row of metrics, and per compiled stretch", least="positive")
+    checkpoint_every: int = _run(500, "updates between checkpoints; 0: only at the end")
+    run_dir: str | None = _run(
+        None, "folder of the run, {n} becomes a free number; the command makes runs/ENV-RULE-{n}"
+    )
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def rule_label(self) -> str:
+        """The rule's name for titles and folders; of a file only what people call it."""
+        rule = self.rule or "default"
+        return Path(rule).stem if rule.endswith(".npz") else rule
+
+
+NAMES = tuple(f.name for f in fields(Settings))
+# What may differ when a run goes on: none of these touches a number that training computes.
+RESUMABLE = ("updates", "steps", "eval_episodes", "checkpoint_every", "run_dir")
+
+
+def make(values: Mapping[str, Any], source: str = "") -> Settings:
+    """Settings from names and values; None counts as not given."""
+    for name in values:
+        if name not in NAMES:
+            where = f" in {source}" if source else ""
+            raise DiscorlError(f"unknown setting {name!r}{where}; {near_matches(name, NAMES)}")
+    return Settings(**{name: _typed(name, value) for name, value in values.items() if value is not None})
+
+
+def resolve(settings: Settings, rule: str) -> Settings:
+    """Fills what was left open with the defaults of the rule."""
+    own = {**DEFAULTS, **RULE_DEFAULTS.get(rule, {})}
+    if settings.steps is not None:
+        del own["updates"]
+    return replace(settings, **{name: value for name, value in own.items() if getattr(settings, name) is None})
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """Names and values of a TOML file, unchecked: `make` checks them together with what overrides them."""
+    try:
+        with Path(path).open("rb") as file:
+            values = tomllib.load(file)
+    except OSError as error:
+        raise DiscorlError(f"cannot read the settings file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DiscorlError(f"{path} is not valid TOML: {error}") from error
+    if unknown := [name for name in values if name not in NAMES]:
+        raise DiscorlError(f"unknown setting {unknown[0]!r} in {path}; {near_matches(unknown[0], NAMES)}")
+    return values
+
+
+def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Later layers win; `updates` and `steps` are two ways to say one thing, so giving one takes back the other."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        given = {name: value for name, value in layer.items() if value is not None}
+        if "updates" in given or "steps" in given:
+            merged = {name: value for name, value in merged.items() if name not in ("updates", "steps")}
+        merged |= given
+    return merged
+
+
+def dump(settings: Settings) -> str:
+    """As TOML. What is None is left out."""
+    rows = [f"{name} = {_toml(value)}" for name, value in asdict(settings).items() if value is not None]
+    return "\n".join(rows) + "\n"
+
+
+def differences(old: Settings, new: Settings) -> list[str]:
+    """What forbids `new` to go on from `old`, as 'name: old -> new'."""
+    before, after = asdict(old), asdict(new)
+    return [f"{n}: {before[n]} -> {after[n]}" for n in NAMES if n not in RESUMABLE and before[n] != after[n]]
+
+
+def kind(name: str) -> type:
+    """The plain type of a setting: str, int, float or tuple."""
+    hint = get_type_hints(Settings)[name]
+    plain = get_args(hint)[0] if isinstance(hint, types.UnionType) else hint  # of `int | None` the int
+    return tuple if get_origin(plain) is tuple else plain
+
+
+def widths(text: str) -> tuple[int, ...]:
+    """'512,512' as numbers."""
+    return tuple(int(part) for part in text.split(",") if part.strip())
+
+
+def _typed(name: str, value: Any) -> Any:
+    """Accepts what a TOML file or a Python caller would reasonably write for the type."""
+    wanted = kind(name)
+    if wanted is tuple and isinstance(value, (list, tuple)) and all(type(v) is int for v in value):
+        return tuple(value)
+    if wanted is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if wanted is str and isinstance(value, Path):
+        return str(value)
+    if type(value) is wanted and wanted is not tuple:
+        return value
+    word = {tuple: "a list of whole numbers", float: "a number", int: "a whole number", str: "a text"}[wanted]
+    raise DiscorlError(f"{name} must be {word}, got {value!r}")
+
+
+def _check(settings: Settings) -> None:
+    for f in fields(settings):
+        value = getattr(settings, f.name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if f.metadata["least"] == "positive" and number is not None:
+                require_positive(f.name, number)
+            elif f.metadata["least"] == "zero" and isinstance(number, (int, float)) and not number >= 0:
+                raise DiscorlError(f"{f.name} must not be negative, got {number}")
+    if not settings.hidden:
+        raise DiscorlError("hidden must name at least one layer, for example 512,512")
+    if settings.updates is not None and settings.steps is not None:
+        raise DiscorlError("give updates or steps, not both: each fixes the length of training")
+    if settings.replay_share is not None and settings.replay_share > 1:
+        raise DiscorlError(f"replay_share must lie between 0 and 1, got {settings.replay_share}")
+    if settings.seed + settings.seeds > MAX_SEED:
+        raise DiscorlError(f"seed must be below {MAX_SEED}, got {settings.seed}")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    return repr(value)

@@ -1,0 +1,160 @@
+"""Act -> replay -> learn. On a JAX environment a whole stretch of it is one compiled program, pure in its key."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from discorl import acting
+from discorl.envs.base import Environment, EpisodeEnd, batch
+from discorl.errors import DiscorlError, require_positive
+from discorl.learner import LearnerInfo, LearnerState, Mask, make_learner
+from discorl.networks.base import AgentNetwork, check_network
+from discorl.optim import Hypers
+from discorl.replay import ReplayState, make_replay
+from discorl.rules.base import Eta, UpdateRule
+from discorl.types import Key
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Sizes of training; static, so each combination is a program of its own."""
+
+    envs: int = 16  # environments side by side
+    batch: int = 64  # trajectories per update
+    rollout: int = 28  # transitions per trajectory
+    replay_size: int = 1024  # trajectories kept
+    replay_share: float = 1.0  # of a batch; the rest is the newest rollout
+    mask: Mask = "reference"
+
+    def __post_init__(self) -> None:
+        for name in ("envs", "batch", "rollout", "replay_size"):
+            require_positive(name, getattr(self, name))
+        if not 0 <= self.replay_share <= 1:
+            raise DiscorlError(f"replay_share must lie in [0, 1], got {self.replay_share}")
+        if self.fresh_count > self.envs:
+            raise DiscorlError(
+                f"replay_share {self.replay_share} asks for {self.fresh_count} fresh trajectories per update, but "
+                f"there are only {self.envs} environments: raise envs or replay_share"
+            )
+        if self.replay_size < self.envs:
+            raise DiscorlError(f"replay_size {self.replay_size} must hold one rollout of {self.envs} environments")
+
+    @property
+    def fresh_count(self) -> int:
+        return self.batch - round(self.batch * self.replay_share)
+
+    @property
+    def prefill(self) -> int:
+        """Rollouts before the first update: learning starts once the replay holds a whole batch."""
+        return -(-min(self.batch, self.replay_size) // self.envs)
+
+
+class TrainState(NamedTuple):
+    """All that a resume needs."""
+
+    key: Key
+    learner: LearnerState
+    actor: acting.ActorState
+    replay: ReplayState
+    updates: Int[Array, ""]
+
+
+class TrainInfo(NamedTuple):
+    """One row per update; with seeds, `[seeds, updates]`."""
+
+    episodes: Float[Array, "*U"]  # that ended in this update's rollout
+    return_sum: Float[Array, "*U"]  # of their returns
+    length_sum: Float[Array, "*U"]
+    learner: LearnerInfo
+
+    @property
+    def loss(self) -> Array:
+        return self.learner.total_loss
+
+
+class Training(NamedTuple):
+    """Pure functions; `jit` them with `updates` static. `advance` may be given a donated state."""
+
+    init: Callable[[Key, Hypers], TrainState]
+    advance: Callable[[Eta, Hypers, TrainState, int], tuple[TrainState, TrainInfo]]
+    steps_per_update: int
+    steps_before: int  # environment steps that fill the replay before the first update
+
+
+def make_training(
+    env: Environment, network: AgentNetwork, rule: UpdateRule, config: TrainConfig = TrainConfig()
+) -> Training:
+    check_network(network, env.spec, rule.needs)
+    envs = batch(env, config.envs)
+    learner = make_learner(network, rule, config.mask)
+    replay = make_replay(config.replay_size, config.batch, config.fresh_count)
+
+    def collect(key: Key, learning: LearnerState, actor: acting.ActorState) -> tuple:
+        return acting.unroll(network, envs, learning.params, key, actor, config.rollout)
+
+    def init(key: Key, hypers: Hypers) -> TrainState:
+        """A newborn agent whose replay is filled to one batch by its untrained policy."""
+        del hypers
+        key, key_learner, key_env, key_fill = jax.random.split(key, 4)
+        actor = acting.begin(network, envs, key_env)
+        learning = learner.init(key_learner, jax.tree.map(lambda x: x[0], actor.obs))
+        _, example, _ = jax.eval_shape(collect, key, learning, actor)
+
+        def fill(carry: tuple, key: Key) -> tuple:
+            actor, ring = carry
+            actor, rollout, _ = collect(key, learning, actor)
+            return (actor, replay.add(ring, rollout)), None
+
+        # one rollout fewer than a batch needs: the first update brings the last one
+        keys = jax.random.split(key_fill, config.prefill - 1)
+        (actor, ring), _ = jax.lax.scan(fill, (actor, replay.init(example)), keys)
+        return TrainState(key=key, learner=learning, actor=actor, replay=ring, updates=jnp.zeros((), jnp.int32))
+
+    def update(eta: Eta, hypers: Hypers, state: TrainState) -> tuple[TrainState, TrainInfo]:
+        key_act, key_sample = jax.random.split(jax.random.fold_in(state.key, state.updates))
+        actor, fresh, ends = collect(key_act, state.learner, state.actor)
+        ring = replay.add(state.replay, fresh)
+        learning, info = learner.step(eta, hypers, state.learner, replay.sample(key_sample, ring, fresh))
+        state = TrainState(key=state.key, learner=learning, actor=actor, replay=ring, updates=state.updates + 1)
+        return state, _info(ends, info)
+
+    def advance(eta: Eta, hypers: Hypers, state: TrainState, updates: int) -> tuple[TrainState, TrainInfo]:
+        return jax.lax.scan(lambda s, _: update(eta, hypers, s), state, length=updates)
+
+    return Training(
+        init=init,
+        advance=advance,
+        steps_per_update=config.envs * config.rollout,
+        steps_before=config.envs * config.rollout * (config.prefill - 1),
+    )
+
+
+def _info(ends: EpisodeEnd, info: LearnerInfo) -> TrainInfo:
+    return TrainInfo(
+        episodes=ends.ended.sum().astype(jnp.float32),
+        return_sum=ends.episode_return.sum(),
+        length_sum=ends.length.sum().astype(jnp.float32),
+        learner=info,
+    )
+
+
+def over_seeds(training: Training) -> Training:
+    """The same training for many agents at once: keys, states and infos get a leading `[seeds]` axis.
+
+    Agents take turns inside the one program (`lax.map`) instead of side by side (`vmap`): on CPU one agent's products
+    fill the machine, and batched products are slower than one after the other (benchmarks/train.py).
+    """
+
+    def init(keys: Key, hypers: Hypers) -> TrainState:
+        return jax.lax.map(lambda key: training.init(key, hypers), keys)
+
+    def advance(eta: Eta, hypers: Hypers, states: TrainState, updates: int) -> tuple[TrainState, TrainInfo]:
+        return jax.lax.map(lambda state: training.advance(eta, hypers, state, updates), states)
+
+    return training._replace(init=init, advance=advance)
+
+

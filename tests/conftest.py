@@ -1,0 +1,33 @@
+"""Strict JAX for every test: no silent rank promotion, no silent dtype promotion, no NaN."""
+
+import os
+from pathlib import Path
+
+import jax
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = "disco_103.npz"
+
+
+def published_rule() -> Path | None:
+    """The published rule, where it is present: it is somebody else's file and not part of this repository."""
+    folders = [Path(p) for p in os.environ.get("DISCORL_RULES", "").split(os.pathsep) if p]
+    folders.append(ROOT.parent / "shared" / "weights")
+    return next((f / PUBLISHED for f in folders if (f / PUBLISHED).is_file()), None)
+
+
+@pytest.fixture(scope="session")
+def disco103_path() -> Path:
+    path = published_rule()
+    if path is None:
+        pytest.skip(f"the published rule {PUBLISHED} is not here; name its folder in DISCORL_RULES")
+    return path
+
+
+@pytest.fixture
+def key() -> jax.Array:
+    return jax.random.key(0)

@@ -1,0 +1,92 @@
+"""Playing: saved agents act again, and what is shown is what happens."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from PIL import Image
+
+from discorl import envs, play, runs, trainer
+from discorl.errors import DiscorlError
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    trainer.train(tiny.ENV, tiny.RULE, run_dir=str(folder), seeds=2, **{**tiny.SIZES, "eval_episodes": 0})
+    return folder
+
+
+def test_agents_come_back_as_they_were_saved(run: Path, tmp_path: Path) -> None:
+    result = trainer.train(tiny.ENV, tiny.RULE, run_dir=str(tmp_path / "r"), **{**tiny.SIZES, "eval_episodes": 0})
+    player = play.load(tmp_path / "r")
+    for saved, loaded in zip(jax.tree.leaves(result.params), jax.tree.leaves(player.params), strict=True):
+        np.testing.assert_array_equal(saved, loaded)
+
+
+def test_episodes_are_whole_and_their_frames_follow_the_rules_of_the_game(run: Path) -> None:
+    frames = list(play.play(play.load(run), episodes=2, which=1))
+    assert [(frame.episode, frame.step) for frame in frames] == [(e, s) for e in (1, 2) for s in range(4)]
+    first, *_, last = frames[:4]
+    assert first.picture.splitlines()[0].count("o") == 1  # the ball starts at the top of 4 x 3
+    assert first.action in ("left", "stay", "right")
+    assert last.action is None
+    assert last.episode_return == (1 if "@" in last.picture else -1)
+
+
+def test_the_same_seed_shows_the_same_and_greedy_needs_no_luck(run: Path) -> None:
+    player = play.load(run)
+    drawn = [[f.picture for f in play.play(player, episodes=4, seed=seed)] for seed in (3, 3, 4)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    by_start: dict[str, set[str | None]] = {}
+    for frame in play.play(player, episodes=20, greedy=True):
+        by_start.setdefault(frame.picture, set()).add(frame.action)
+    assert all(len(actions) == 1 for actions in by_start.values())
+
+
+def test_an_endless_episode_is_left_after_max_steps(run: Path) -> None:
+    frames = list(play.play(play.load(run), episodes=1, max_steps=2))
+    assert [frame.step for frame in frames] == [0, 1, 2]
+
+
+def test_a_gif_has_a_picture_per_frame_with_the_ball_in_its_colour(run: Path, tmp_path: Path) -> None:
+    frames = list(play.play(play.load(run), episodes=2))
+    play.write_gif(tmp_path / "a.gif", frames, 10.0)
+    image = Image.open(tmp_path / "a.gif")
+    assert (image.n_frames, image.size) == (8, (3 * play.CELL, 4 * play.CELL))  # type: ignore[attr-defined]
+    column = frames[0].picture.splitlines()[0].index("o")
+    pixels = np.asarray(image.convert("RGB"))
+    middle = play.CELL // 2
+    row = [tuple(pixels[middle, middle + i * play.CELL].tolist()) for i in range(3)]
+    assert row[column] in play.COLOURS
+    assert [row[i] for i in range(3) if i != column] == [play.BACKGROUND] * 2
+
+
+def test_a_gif_of_text_is_readable_text(tmp_path: Path) -> None:
+    env = envs.make("probe/action")
+    state, _ = env.reset(jax.random.key(0))
+    play.write_gif(tmp_path / "a.gif", [play.Frame(1, 0, env.render(state), None, 0.0)], 10.0)
+    colours = np.asarray(Image.open(tmp_path / "a.gif").convert("RGB")).reshape(-1, 3)
+    assert (colours == play.INK).all(axis=1).any()
+
+
+def test_mistakes_are_one_sentence(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(DiscorlError, match="is no run"):
+        play.load(tmp_path)
+    player = play.load(run)
+    with pytest.raises(DiscorlError, match="there is no agent 2 in this run: it has 2, counted from 0"):
+        next(play.play(player, which=2))
+    with pytest.raises(DiscorlError, match="episodes must be positive"):
+        next(play.play(player, episodes=0))
+    with pytest.raises(DiscorlError, match="cannot write"):
+        play.write_gif(tmp_path / "absent" / "a.gif", [play.Frame(1, 0, "x", None, 0.0)], 10.0)
+    with pytest.raises(DiscorlError, match="frames per second must be positive"):
+        play.write_gif(tmp_path / "a.gif", [play.Frame(1, 0, "x", None, 0.0)], 0.0)
+
+
+def test_a_damaged_agent_is_refused(run: Path, tmp_path: Path) -> None:
+    (tmp_path / runs.AGENT).write_bytes((run / runs.AGENT).read_bytes()[:200])
+    with pytest.raises(DiscorlError, match="damaged"):
+        play.load(tmp_path)
