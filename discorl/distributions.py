@@ -23,15 +23,40 @@ def one_hot(index: Int[Array, "*S"], size: int) -> Bool[Array, "*S size"]:
     return index[..., None] == jax.lax.broadcasted_iota(index.dtype, (*index.shape, size), index.ndim)
 
 
+class Softmax(NamedTuple):
+    """P(logits) = weights / total, not yet divided: often the division can wait until little is left to divide."""
+
+    weights: Float[Array, "*S A"]  # exp(logits − peak)
+    total: Float[Array, "*S"]
+    peak: Float[Array, "*S"]
+
+
+def softmax(logits: Float[Array, "*S A"]) -> Softmax:
+    # the peak cancels out: it is there against overflow, not for gradients
+    peak = jax.lax.stop_gradient(logits.max(-1))
+    weights = jnp.exp(logits - peak[..., None])
+    return Softmax(weights=weights, total=weights.sum(-1), peak=peak)
+
+
+def log_sum_exp(logits: Float[Array, "*S A"]) -> Float[Array, "*S"]:
+    _, total, peak = softmax(logits)
+    return jnp.log(total) + peak
+
+
 def entropy(logits: Float[Array, "*S A"]) -> Float[Array, "*S"]:
-    log_p = jax.nn.log_softmax(logits)
-    return -(jnp.exp(log_p) * log_p).sum(-1)
+    """H = log Σe − Σ e·(x − peak)/Σe."""
+    weights, total, peak = softmax(logits)
+    return jnp.log(total) - (weights * (logits - peak[..., None])).sum(-1) / total
 
 
 def kl(target: Float[Array, "*S A"], logits: Float[Array, "*S A"]) -> Float[Array, "*S"]:
-    """KL(P(target) ‖ P(logits)), both given as logits."""
-    log_p = jax.nn.log_softmax(target)
-    return (jnp.exp(log_p) * (log_p - jax.nn.log_softmax(logits))).sum(-1)
+    """KL(P(target) ‖ P(logits)) = Σ p·(t − x) − lse(t) + lse(x), both given as logits.
+
+    Written so that its gradient in x is P(x) − p at the price of one exponential per entry.
+    """
+    weights, total, peak = softmax(target)
+    p = weights / total[..., None]
+    return (p * (target - logits)).sum(-1) - (jnp.log(total) + peak) + log_sum_exp(logits)
 
 
 def signed_log(x: Float[Array, "*S"]) -> Float[Array, "*S"]:
@@ -70,9 +95,8 @@ class ValueBins(NamedTuple):
 
 def scalar_value(logits: Float[Array, "*S K"], bins: ValueBins) -> Float[Array, "*S"]:
     """h⁻¹(Σ_k p_k·bin_k)."""
-    weights = jnp.exp(logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True)))
-    mean = (weights @ bins.centres(logits.dtype)) / weights.sum(-1)
-    return signed_parabolic(mean)
+    weights, total, _ = softmax(logits)
+    return signed_parabolic(weights @ bins.centres(logits.dtype) / total)
 
 
 def two_hot(x: Float[Array, "*S"], bins: ValueBins) -> Float[Array, "*S K"]:
@@ -90,6 +114,6 @@ def value_cross_entropy(
 ) -> Float[Array, "*S"]:
     """CE(two-hot(h(target)), logits); the two-hot weights add up to 1, so one pass over the logits is enough."""
     weights = two_hot(signed_hyperbolic(target), bins)
-    return jax.nn.logsumexp(logits, axis=-1) - (weights * logits).sum(-1)
+    return log_sum_exp(logits) - (weights * logits).sum(-1)
 
 

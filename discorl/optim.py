@@ -29,8 +29,9 @@ class AdamState(NamedTuple):
 
 
 def init_adam(params: Params) -> AdamState:
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    return AdamState(first=zeros, second=zeros, count=jnp.zeros((), jnp.int32))
+    # two trees of zeros, not one twice: donated buffers must not alias
+    first, second = (jax.tree.map(jnp.zeros_like, params) for _ in range(2))
+    return AdamState(first=first, second=second, count=jnp.zeros((), jnp.int32))
 
 
 def scheduled_rate(hypers: Hypers, count: Int[Array, ""]) -> Float[Array, ""]:

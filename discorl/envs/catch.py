@@ -1,4 +1,4 @@
-"""Catch: a ball falls, a paddle must be under it. The smallest world that needs eyes and a memory of reward."""
+"""Catch: a ball falls, and a paddle must be under it when it lands. Only then is there a reward."""
 
 from typing import NamedTuple
 

@@ -1,8 +1,8 @@
 """Probe environments: each adds one difficulty, so the first one that is not learnt says what is broken.
 
 All have two actions and observe `[signal, clock]`: what the episode is about, and the steps taken so far. A learner
-that fails `constant` has a wrong value loss; one that only fails `delayed` bootstraps wrongly; and so on.
-After Andy Jones, "Debugging reinforcement learning systems" (https://andyljones.com/posts/rl-debugging.html).
+that fails `constant` probably has a wrong value loss; one that only fails `delayed` bootstraps wrongly; and so on.
+After Andy Jones, "Debugging RL, Without the Agonizing Pain" (https://andyljones.com/posts/rl-debugging.html).
 """
 
 from collections.abc import Callable

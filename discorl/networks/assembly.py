@@ -81,14 +81,14 @@ def model_root(params: NetworkParams, embedding: Float[Array, "*S E"]) -> ModelR
     model = _model_params(params)
     cell = nn.linear(model.cell, embedding)
     recurrent = model.lstm.w[-cell.shape[-1] :]
-    return ModelRoot(gates=nn.add_bias(jnp.tanh(cell) @ recurrent, model.lstm.b), cell=cell)
+    return ModelRoot(gates=nn.add_bias(nn.product(jnp.tanh(cell), recurrent), model.lstm.b), cell=cell)
 
 
 def action_model(params: NetworkParams, root: ModelRoot, action: Int[Array, "*A"]) -> ActionOutput:
     """Predictions for the given actions; a single action stands for all states."""
     model = _model_params(params)
     num_actions = model.lstm.w.shape[0] - root.cell.shape[-1]
-    gates = jax.nn.one_hot(action, num_actions, dtype=root.gates.dtype) @ model.lstm.w[:num_actions]
+    gates = nn.product(jax.nn.one_hot(action, num_actions, dtype=root.gates.dtype), model.lstm.w[:num_actions])
     gates = jnp.broadcast_to(gates.reshape((1,) * (root.gates.ndim - gates.ndim) + gates.shape), root.gates.shape)
     hidden = nn.lstm_gates(root.gates + gates, root.cell).hidden
     return ActionOutput(z=nn.mlp(model.z, hidden), q=nn.mlp(model.q, hidden), aux_pi=nn.mlp(model.aux_pi, hidden))

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from discorl import nn
+from discorl.distributions import softmax
 from discorl.rule_config import DiscoConfig, array_shapes
 from discorl.rules.features import Embedded, Features, Shared, features
 from discorl.types import Key
@@ -124,9 +125,8 @@ def embed_predictions(layers: tuple[tuple[nn.Linear, ...], ...], logits: Float[A
     The weights are normalised after the product, on a few numbers instead of on Y.
     """
     first = [mlp[0] for mlp in layers]
-    weights = jnp.exp(logits - jax.lax.stop_gradient(logits.max(-1, keepdims=True)))
-    product = weights @ jnp.concatenate([layer.w for layer in first], axis=-1)
-    product = product / weights.sum(-1, keepdims=True)
+    weights, total, _ = softmax(logits)
+    product = nn.product(weights, jnp.concatenate([layer.w for layer in first], axis=-1)) / total[..., None]
     splits = np.cumsum([layer.b.shape[0] for layer in first])[:-1].tolist()
     outs = []
     for mlp, x in zip(layers, jnp.split(product, splits, axis=-1), strict=True):
@@ -141,7 +141,7 @@ def action_blocks(
     """Each block sees an action's channels beside their mean over actions: any number of actions, in any order."""
     for layer in layers:
         own, mean = jnp.split(layer.w, 2)
-        x = activation(nn.add_bias(x @ own + (x.mean(-2, keepdims=True) @ mean), layer.b))
+        x = activation(nn.add_bias(nn.product(x, own) + nn.product(x.mean(-2, keepdims=True), mean), layer.b))
     return x
 
 
@@ -161,8 +161,8 @@ def policy_target(
     layer, *rest = params.policy_blocks
     width = x.shape[-1]
     own, mean = jnp.split(layer.w, 2)
-    from_x = x @ (own[:width] + mean[:width])  # the mean of x over actions is x
-    from_actions = encoded @ own[width:] + encoded.mean(-2, keepdims=True) @ mean[width:]
+    from_x = nn.product(x, own[:width] + mean[:width])  # the mean of x over actions is x
+    from_actions = nn.product(encoded, own[width:]) + nn.product(encoded.mean(-2, keepdims=True), mean[width:])
     hidden = activation(nn.add_bias(from_x[..., None, :] + from_actions, layer.b))
     hidden = action_blocks(tuple(rest), hidden, activation)
     return nn.linear(params.pi, hidden).squeeze(-1)

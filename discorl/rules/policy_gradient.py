@@ -21,7 +21,6 @@ from discorl.types import ActionOutput, Experience, Key, Needs, Observation, Rol
 class PolicyGradientConfig:
     entropy_cost: float = 0.01
     normalise_advantage: bool = True
-    value: ValueFunctionConfig = ValueFunctionConfig()
 
 
 class PolicyGradientTargets(NamedTuple):
@@ -41,17 +40,19 @@ class PolicyGradientLossInfo(NamedTuple):
     logits: Float[Array, ""]
 
 
-def policy_gradient(config: PolicyGradientConfig = PolicyGradientConfig()) -> UpdateRule:
+def policy_gradient(
+    config: PolicyGradientConfig = PolicyGradientConfig(), value: ValueFunctionConfig = ValueFunctionConfig()
+) -> UpdateRule:
     """The value function lives in the rule's state and learns whenever targets are asked for."""
 
     def start(key: Key, obs: Observation) -> ValueFunctionState:
-        return init_value_function(key, obs, config.value)
+        return init_value_function(key, obs, value)
 
     def targets(
         eta: tuple[()], state: ValueFunctionState, experience: Experience
     ) -> tuple[PolicyGradientTargets, ValueFunctionState, PolicyGradientTargetInfo]:
         logits = experience.online.logits
-        state, found, value_loss = update_value_function(state, experience.rollout, logits, config.value)
+        state, found, value_loss = update_value_function(state, experience.rollout, logits, value)
         advantage = found.normalised_advantage if config.normalise_advantage else found.advantage
         info = PolicyGradientTargetInfo(found.value.mean(), value_loss, advantage.mean(), found.td.mean())
         return PolicyGradientTargets(advantage=jax.lax.stop_gradient(advantage)), state, info

@@ -1,0 +1,117 @@
+"""One Disco103-sized update: seconds, ratio to the floor, temporaries, compile time.
+
+    python benchmarks/update.py [--rounds 30]
+
+The floor is the useful work (19.5 GFLOP for 28×64 transitions and 3 actions, 43.6 with 18) at the rate of a 1024³
+float32 product, measured between the updates: machines are noisy, ratios less so. `disco-torch` 0.4.0 joins the table
+where it is installed.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from discorl import networks
+from discorl.envs.base import EnvSpec
+from discorl.learner import make_learner
+from discorl.optim import Hypers
+from discorl.rules.disco import disco
+from discorl.types import Rollout
+
+T, B = 28, 64
+FLOOR_GFLOP = {3: 19.5, 18: 43.6}
+
+
+class Subject(NamedTuple):
+    name: str
+    actions: int
+    run: Callable[[], Any]  # one update, waited for
+    megabytes: float  # of temporaries
+    compile_seconds: float
+
+
+def make_rollout(actions: int, seed: int = 0) -> Rollout:
+    rng = np.random.default_rng(seed)
+    ended = rng.random((T + 1, B)) < 1 / 7
+    return Rollout(
+        obs=jnp.asarray(rng.standard_normal((T + 1, B, 8, 8)), jnp.float32),
+        first=jnp.asarray(ended),
+        action=jnp.asarray(rng.integers(actions, size=(T, B)), jnp.int32),
+        reward=jnp.asarray(rng.standard_normal((T, B)), jnp.float32),
+        discount=jnp.asarray(~ended[1:], jnp.float32),
+        behaviour_logits=jnp.asarray(rng.standard_normal((T, B, actions)), jnp.float32),
+        memory=(),
+    )
+
+
+def ours(actions: int) -> Subject:
+    rule = disco()
+    spec = EnvSpec("random", actions, jax.ShapeDtypeStruct((8, 8), jnp.float32))
+    learner = make_learner(networks.mlp(spec, rule.needs), rule)
+    eta, rollout, hypers = rule.init(jax.random.key(1)), make_rollout(actions), Hypers()
+    state = learner.init(jax.random.key(0), rollout.obs[0, 0])
+    begun = time.perf_counter()
+    step = jax.jit(learner.step, donate_argnums=2).lower(eta, hypers, state, rollout).compile()
+    seconds = time.perf_counter() - begun
+    box = [state]
+
+    def run() -> None:
+        box[0], info = step(eta, hypers, box[0], rollout)
+        jax.block_until_ready(info)
+
+    return Subject("discorl", actions, run, step.memory_analysis().temp_size_in_bytes / 1e6, seconds)
+
+
+def matmul() -> Callable[[], float]:
+    """Seconds of one 1024³ product, as GFLOP/s."""
+    a = jnp.ones((1024, 1024))
+    product = jax.jit(jnp.matmul)
+    jax.block_until_ready(product(a, a))
+
+    def rate() -> float:
+        begun = time.perf_counter()
+        for _ in range(5):
+            jax.block_until_ready(product(a, a))
+        return 5 * 2 * 1024**3 / 1e9 / (time.perf_counter() - begun)
+
+    return rate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=30)
+    rounds = parser.parse_args().rounds
+    rate, subjects = matmul(), [ours(3), ours(18)]
+    for subject in subjects:
+        subject.run()
+    rates: list[float] = []
+    seconds: dict[int, list[float]] = {i: [] for i in range(len(subjects))}
+    ratios: dict[int, list[float]] = {i: [] for i in range(len(subjects))}
+    for _ in range(rounds):
+        for i, subject in enumerate(subjects):
+            before = rate()
+            begun = time.perf_counter()
+            subject.run()
+            took = time.perf_counter() - begun
+            around = 0.5 * (before + rate())
+            rates.append(around)
+            seconds[i].append(took)
+            ratios[i].append(took * around / FLOOR_GFLOP[subject.actions])
+    print(f"1024³ float32 product: median {np.median(rates):.0f} GFLOP/s, best {max(rates):.0f}; {rounds} rounds\n")
+    print("| update, 28×64 transitions | actions | median s | best s | × floor (median, quartiles) | temporaries MB | compile s |")
+    print("|---|---|---|---|---|---|---|")
+    for i, s in enumerate(subjects):
+        low, mid, high = np.percentile(ratios[i], [25, 50, 75])
+        print(
+            f"| {s.name} | {s.actions} | {np.median(seconds[i]):.3f} | {min(seconds[i]):.3f} "
+            f"| {mid:.2f} ({low:.2f}–{high:.2f}) | {s.megabytes:.0f} | {s.compile_seconds:.1f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
