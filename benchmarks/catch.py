@@ -67,9 +67,9 @@ def main() -> None:
         state, info = advance(loaded.eta, hypers, state, args.stretch)
         rows.append(jax.device_get((info.return_sum, info.episodes, info.loss)))
         returns, episodes, losses = (np.concatenate(x, axis=1) for x in zip(*rows, strict=True))
-        rate = 50 * (1 + rows[-1][0].sum(1) / rows[-1][1].sum(1))
-        seconds = (time.perf_counter() - begun) / (returns.size)
-        print(f"{done + args.stretch:6d} updates, {1e3 * seconds:.0f} ms each, catch %:", *rate.round().astype(int), flush=True)
+        rate = np.round(50 * (1 + rows[-1][0].sum(1) / rows[-1][1].sum(1))).astype(int)
+        each = 1e3 * (time.perf_counter() - begun) / returns.size
+        print(f"{done + args.stretch:6d} updates, {each:.0f} ms each, catch %:", *rate, flush=True)
         if args.out:
             np.savez_compressed(args.out, returns=returns, episodes=episodes, losses=losses)
     arrived = [arrival(r, e) for r, e in zip(returns, episodes, strict=True)]

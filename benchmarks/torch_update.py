@@ -3,11 +3,16 @@
     python benchmarks/torch_update.py --actions 3 18 --repeats 15
 
 Needs the published rule (DISCORL_RULES), and `pip install --no-deps disco-torch==0.4.0` for the comparison; without it
-only our side is measured. Times are also given as a ratio to the floor: the useful arithmetic of an update at the rate of
-a 1024³ product measured between updates, which makes runs on different or shared machines comparable.
+only our side is measured. disco-torch is measured twice: with an agent that unrolls step by step, as the one in its
+documentation does, and with the same network written for all steps at once. Times are also given as a ratio to the
+floor: the useful arithmetic of an update at the rate of a 1024³ product measured between updates, which makes runs on
+different or shared machines comparable.
 """
 
 import argparse
+import contextlib
+import importlib.util
+import io
 import statistics
 import time
 from collections.abc import Callable
@@ -20,33 +25,54 @@ from discorl import rule_files
 from discorl_torch import ClippedAdam, DiscoAgent, DiscoRule, MLPTorso, Rollout
 from discorl_torch.learner import Learner
 
+OURS = "discorl_torch"
 T, B, OBS = 28, 64, 64
 USEFUL_GFLOP = {3: 19.5, 18: 43.6}  # forward of all actions online and target, backward of the taken one, meta-network
 
 
-class PlainAgent(nn.Module):
-    """The same network as disco-torch asks for it: all heads of all actions, the action beside the hidden state."""
+class StepwiseAgent(nn.Module):
+    """The same network as users of disco-torch have it: time steps and actions one after another, all heads of each."""
 
     def __init__(self, agent: DiscoAgent):
         super().__init__()
         self.agent = agent
 
     def forward(self, obs: Tensor, should_reset: Tensor) -> dict[str, Tensor]:
+        steps = [self.forward_step(x, None)[0] for x in obs]
+        return {key: torch.stack([step[key] for step in steps]) for key in steps[0]}
+
+    def forward_step(self, obs: Tensor, state: object) -> tuple[dict[str, Tensor], object]:
+        agent, count = self.agent, self.agent.num_actions
+        e = agent.torso(obs)
+        cell = agent.cell(e)
+        every = []
+        for action in range(count):
+            one_hot = torch.zeros(obs.shape[0], count)
+            one_hot[:, action] = 1
+            hidden = self.hidden(torch.cat([one_hot, cell.tanh()], -1), cell)
+            every.append((agent.z(hidden), agent.q(hidden), agent.aux_pi(hidden)))
+        z, q, aux_pi = (torch.stack(x, 1) for x in zip(*every, strict=True))
+        return {"logits": agent.logits(e), "y": agent.y(e), "z": z, "q": q, "aux_pi": aux_pi}, state
+
+    def hidden(self, inputs: Tensor, cell: Tensor) -> Tensor:
+        i, g, f, o = self.agent.lstm(inputs).chunk(4, -1)
+        return o.sigmoid() * ((f + 1).sigmoid() * cell + i.sigmoid() * g.tanh()).tanh()
+
+    def init_lstm_state(self, batch: int, device: object) -> None:
+        return None
+
+
+class VectorisedAgent(StepwiseAgent):
+    """The same with all time steps and actions at once: the best a user of disco-torch can do."""
+
+    def forward(self, obs: Tensor, should_reset: Tensor) -> dict[str, Tensor]:
         agent, count = self.agent, self.agent.num_actions
         e = agent.torso(obs.flatten(0, 1)).unflatten(0, obs.shape[:2])
         cell = agent.cell(e).unsqueeze(-2).expand(*e.shape[:2], count, -1)
         one_hot = torch.eye(count).expand(*e.shape[:2], count, count)
-        i, g, f, o = agent.lstm(torch.cat([one_hot, cell.tanh()], -1)).chunk(4, -1)
-        hidden = o.sigmoid() * ((f + 1).sigmoid() * cell + i.sigmoid() * g.tanh()).tanh()
+        hidden = self.hidden(torch.cat([one_hot, cell.tanh()], -1), cell)
         heads = {"z": agent.z(hidden), "q": agent.q(hidden), "aux_pi": agent.aux_pi(hidden)}
         return {"logits": agent.logits(e), "y": agent.y(e)} | heads
-
-    def forward_step(self, obs: Tensor, state: object) -> tuple[dict[str, Tensor], object]:
-        out = self(obs.unsqueeze(0), torch.zeros(1, obs.shape[0]))
-        return {key: x[0] for key, x in out.items()}, state
-
-    def init_lstm_state(self, batch: int, device: object) -> None:
-        return None
 
 
 def make_rollout(num_actions: int) -> Rollout:
@@ -67,16 +93,14 @@ def our_update(path: str, agent: DiscoAgent, rollout: Rollout) -> Callable[[], o
     return lambda: {key: x.item() for key, x in learner.update(rollout).items()}
 
 
-def their_update(path: str, agent: DiscoAgent, rollout: Rollout) -> Callable[[], object] | None:
-    try:
-        from disco_torch import DiscoTrainer  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        return None
-    trainer = DiscoTrainer(PlainAgent(agent), device=torch.device("cpu"), lr=1e-2, weights_path=path)
+def their_update(path: str, agent: StepwiseAgent, rollout: Rollout) -> Callable[[], object]:
+    from disco_torch import DiscoTrainer  # pyright: ignore[reportMissingImports]
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        trainer = DiscoTrainer(agent, device=torch.device("cpu"), lr=1e-2, weights_path=path)
     with torch.no_grad():
-        behaviour = PlainAgent(agent)(rollout.obs, rollout.first.float())
-    last = rollout.behaviour_logits[-1:]
-    behaviour["logits"] = torch.cat([rollout.behaviour_logits, last])
+        behaviour = agent(rollout.obs, rollout.first.float())
+    behaviour["logits"] = torch.cat([rollout.behaviour_logits, rollout.behaviour_logits[-1:]])
     batch = {
         "observations": rollout.obs,
         "actions": torch.cat([rollout.action, torch.zeros_like(rollout.action[:1])]),
@@ -101,33 +125,36 @@ def spread(times: list[float]) -> str:
 def replay_floats(num_actions: int, predictions: int = 600, bins: int = 601) -> tuple[int, int]:
     """Numbers kept per step beside the observation: ours, disco-torch's."""
     shared = 3  # action, reward, discount
-    return shared + 1 + num_actions, shared + num_actions + predictions + num_actions * (predictions + bins + num_actions)
+    return shared + 1 + num_actions, shared + num_actions + predictions + num_actions * (
+        predictions + bins + num_actions
+    )
 
 
 def measure(path: str, num_actions: int, repeats: int) -> None:
     rollout = make_rollout(num_actions)
-    agents = [DiscoAgent(MLPTorso(OBS), np.zeros(OBS), num_actions) for _ in range(2)]
-    agents[1].load_state_dict(agents[0].state_dict())
-    ours, theirs = our_update(path, agents[0], rollout), their_update(path, agents[1], rollout)
+    agents = [DiscoAgent(MLPTorso(OBS), np.zeros(OBS), num_actions) for _ in range(3)]
+    for other in agents[1:]:
+        other.load_state_dict(agents[0].state_dict())
     square = torch.randn(1024, 1024)
-    runs: dict[str, list[float]] = {"product": [], "discorl_torch": [], "disco-torch": []}
+    runners = {OURS: our_update(path, agents[0], rollout)}
+    if importlib.util.find_spec("disco_torch"):
+        runners["disco-torch"] = their_update(path, StepwiseAgent(agents[1]), rollout)
+        runners["… vectorised"] = their_update(path, VectorisedAgent(agents[2]), rollout)
+    product, times = [], {name: [] for name in runners}
     for i in range(repeats + 2):
-        row = {"product": seconds(lambda: square @ square), "discorl_torch": seconds(ours)}
-        if theirs:
-            row["disco-torch"] = seconds(theirs)
+        row = {name: seconds(update) for name, update in runners.items()}
+        product.append(seconds(lambda: square @ square))
         if i >= 2:  # the first ones warm up
-            for name, time_taken in row.items():
-                runs[name].append(time_taken)
-    rate = 2 * 1024**3 / statistics.median(runs["product"]) / 1e9
+            for name, taken in row.items():
+                times[name].append(taken)
+    rate = 2 * 1024**3 / statistics.median(product) / 1e9
     floor = USEFUL_GFLOP[num_actions] / rate if num_actions in USEFUL_GFLOP else float("nan")
-    ratios = [b / a for a, b in zip(runs["discorl_torch"], runs["disco-torch"], strict=False)]
-    for name in ("discorl_torch", "disco-torch"):
-        if runs[name]:
-            of_floor = statistics.median(runs[name]) / floor
-            print(f"{num_actions:>7}  {name:<14} {spread(runs[name]):<22} {of_floor:>10.1f}  {rate:>7.0f}")
-    if ratios:
+    for name, taken in times.items():
+        ratios = [theirs / ours for ours, theirs in zip(times[OURS], taken, strict=True)]
         low, middle, high = statistics.quantiles(ratios, n=4)
-        print(f"{num_actions:>7}  ratio, pair by pair: {middle:.2f} (quartiles {low:.2f}–{high:.2f})")
+        slower = "" if name == OURS else f"{middle:.2f} ({low:.2f}–{high:.2f})"
+        of_floor = statistics.median(taken) / floor
+        print(f"{num_actions:>7}  {name:<14} {spread(taken):<20} {of_floor:>7.1f}  {slower:<20} {rate:>7.0f}")
     ours_kept, theirs_kept = replay_floats(num_actions)
     print(f"{num_actions:>7}  replay, numbers per step beside the observation: {ours_kept} against {theirs_kept:,}")
 
@@ -141,7 +168,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     path = str(rule_files.find("disco103"))
     print(f"one update, {T}×{B} transitions, {args.threads} threads, torch {torch.__version__}, median (quartiles)")
-    print(f"{'actions':>7}  {'':<14} {'ms':<22} {'× floor':>10}  {'GFLOP/s':>7}")
+    print(f"{'actions':>7}  {'':<14} {'ms':<20} {'× floor':>7}  {'× discorl_torch':<20} {'GFLOP/s':>7}")
     for num_actions in args.actions:
         measure(path, num_actions, args.repeats)
 

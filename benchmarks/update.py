@@ -103,7 +103,7 @@ def main() -> None:
             seconds[i].append(took)
             ratios[i].append(took * around / FLOOR_GFLOP[subject.actions])
     print(f"1024³ float32 product: median {np.median(rates):.0f} GFLOP/s, best {max(rates):.0f}; {rounds} rounds\n")
-    print("| update, 28×64 transitions | actions | median s | best s | × floor (median, quartiles) | temporaries MB | compile s |")
+    print("| one update, 28×64 | actions | median s | best s | × floor (quartiles) | temporaries MB | compile s |")
     print("|---|---|---|---|---|---|---|")
     for i, s in enumerate(subjects):
         low, mid, high = np.percentile(ratios[i], [25, 50, 75])

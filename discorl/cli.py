@@ -153,11 +153,11 @@ def _train(options: argparse.Namespace) -> int:
         raise DiscorlError("--resume goes on in the folder of its run; leave out --run-dir")
     if not options.resume and "env" not in values:
         raise DiscorlError(
-            "no environment given: discorl train ENV, for example `discorl train catch`; see `discorl envs`"
+            "no environment given; for example `discorl train catch`, and `discorl envs` lists all there are"
         )
     settings.make(values)  # mistakes show before JAX is loaded
     with Interrupts() as interrupts:
-        _prepare(options)
+        prepare(options)
         from discorl import console, rule_files, runs, trainer
 
         with console.reporter() as progress:
@@ -175,7 +175,7 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _play(options: argparse.Namespace) -> int:
-    _prepare(options)
+    prepare(options)
     from discorl import play
 
     player = play.load(options.run)
@@ -218,7 +218,7 @@ def _table(rows: Sequence[tuple[str, ...]]) -> int:
     return 0
 
 
-def _prepare(options: argparse.Namespace) -> None:
+def prepare(options: argparse.Namespace) -> None:
     """Before JAX computes: where compiled programs are kept, and that MODULE:ATTRIBUTE finds what lies here."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -236,7 +236,7 @@ def _prepare(options: argparse.Namespace) -> None:
     except OSError as error:
         if options.cache_dir:
             raise DiscorlError(
-                f"cannot use {folder} as a cache: {error.strerror}; choose another --cache-dir"
+                f"cannot use the cache {folder}: {error.strerror}; choose another --cache-dir"
             ) from error
         return  # the cache saves time, nothing else
     jax.config.update("jax_compilation_cache_dir", str(folder))

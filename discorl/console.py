@@ -63,7 +63,7 @@ def _live() -> Iterator[Callable[[Progress], None]]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    with Bars(TextColumn("{task.description}", markup=False), BarColumn(bar_width=24)) as bars:
+    with Bars(TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), transient=True) as bars:
         task = bars.add_task("starting", total=None)
 
         def show(p: Progress) -> None:

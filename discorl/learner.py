@@ -71,7 +71,7 @@ def agent_loss(
         root = jax.tree.map(lambda x: x[:-1], network.root(params, embedding))
         action = network.model(params, root, rollout.action)
     else:
-        empty = jnp.zeros((*rollout.action.shape, 0))
+        empty = jnp.zeros((*rollout.action.shape, 0), jnp.float32)
         action = ActionOutput(z=empty, q=empty, aux_pi=empty)
     losses, info = rule.loss(state, action, targets, rollout)
     weights = loss_mask(rollout, mask)

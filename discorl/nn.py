@@ -1,10 +1,12 @@
 """Layers as pure functions, with the semantics the published weights need."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from discorl.types import Key
@@ -22,15 +24,32 @@ class LSTMState(NamedTuple):
     cell: Float[Array, "*S H"]
 
 
+class LinearSize(NamedTuple):
+    """`scale` is the weights' σ; 1/√inputs unless it is given."""
+
+    inputs: int
+    outputs: int
+    scale: float | None = None
+
+
+def init_linears(key: Key, sizes: Sequence[LinearSize]) -> tuple[Linear, ...]:
+    """Truncated normal weights (±2σ), zero biases. One draw for all: compiling a draw takes longer than making it."""
+    counts = [size.inputs * size.outputs for size in sizes]
+    draw = jax.random.truncated_normal(key, -2.0, 2.0, (sum(counts),), jnp.float32)
+    layers = []
+    for size, part in zip(sizes, jnp.split(draw, np.cumsum(counts)[:-1].tolist()), strict=True):
+        scale = size.inputs**-0.5 if size.scale is None else size.scale
+        weights = scale * part.reshape(size.inputs, size.outputs)
+        layers.append(Linear(w=weights, b=jnp.zeros(size.outputs, jnp.float32)))
+    return tuple(layers)
+
+
 def init_linear(key: Key, inputs: int, outputs: int, scale: float | None = None) -> Linear:
-    """Truncated normal (±2σ); σ = 1/√inputs unless `scale` is given. The bias starts at 0."""
-    scale = inputs**-0.5 if scale is None else scale
-    w = scale * jax.random.truncated_normal(key, -2.0, 2.0, (inputs, outputs), jnp.float32)
-    return Linear(w=w, b=jnp.zeros(outputs))
+    return init_linears(key, [LinearSize(inputs, outputs, scale)])[0]
 
 
 def product(x: Float[Array, "*S I"], w: Float[Array, "I O"]) -> Float[Array, "*S O"]:
-    """x @ w as one product of two matrices: with more axes its gradient is made from transposed copies, 1.5 × slower."""
+    """x @ w as a product of two matrices: with more axes its gradient is made from transposed copies, 1.5 × slower."""
     return (x.reshape(-1, x.shape[-1]) @ w).reshape(*x.shape[:-1], w.shape[-1])
 
 
@@ -42,10 +61,12 @@ def add_bias(x: Float[Array, "*S O"], b: Float[Array, " O"]) -> Float[Array, "*S
     return x + b.reshape((1,) * (x.ndim - 1) + b.shape)  # rank promotion, said aloud
 
 
+def mlp_sizes(inputs: int, widths: Sequence[int]) -> list[LinearSize]:
+    return [LinearSize(i, o) for i, o in itertools.pairwise((inputs, *widths))]
+
+
 def init_mlp(key: Key, inputs: int, widths: Sequence[int]) -> tuple[Linear, ...]:
-    sizes = (inputs, *widths)
-    keys = jax.random.split(key, len(widths))
-    return tuple(init_linear(k, i, o) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True))
+    return init_linears(key, mlp_sizes(inputs, widths))
 
 
 def mlp(
@@ -78,7 +99,8 @@ def lstm_step(params: Linear, x: Float[Array, "*S I"], state: LSTMState) -> LSTM
 
 
 def zero_lstm_state(width: int, batch: tuple[int, ...] = ()) -> LSTMState:
-    return LSTMState(hidden=jnp.zeros((*batch, width)), cell=jnp.zeros((*batch, width)))
+    shape = (*batch, width)
+    return LSTMState(hidden=jnp.zeros(shape, jnp.float32), cell=jnp.zeros(shape, jnp.float32))
 
 
 def lstm_unroll_backwards(

@@ -17,7 +17,7 @@ def learning_curve(path: Path, steps: Int[np.ndarray, " N"], returns: Float[np.n
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()
     agents = len(returns)
-    for one in returns if agents > 1 else ():
+    for one in returns:
         axes.plot(steps[~np.isnan(one)], one[~np.isnan(one)], color=BAND, linewidth=0.8)
     known = ~np.isnan(returns).all(axis=0)
     if known.any():

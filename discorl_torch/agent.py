@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from discorl.errors import DiscorlError
 from discorl.rule_config import DiscoConfig
-from discorl_torch.meta_network import lstm_gates
+from discorl_torch.meta_network import forget_bias, lstm_gates
 from discorl_torch.torsos import init_linear, mlp_layers
 from discorl_torch.trees import as_tensors, leaves, shapes, tree_map
 from discorl_torch.types import ActionOutput, StateOutput, Tree
@@ -38,7 +38,10 @@ class AgentNetwork(Protocol):
         ...
 
     def model(self, root: Any, action: Tensor | int, *, aux: bool) -> ActionOutput:
-        """Outputs for one action per state, [T, B], or the same everywhere. `aux_pi` only if asked for."""
+        """Outputs for one action per state, [T, B], or the same everywhere. `aux_pi` only if asked for.
+
+        `root` is that of `unroll` or a stretch of time of it: a tree of tensors [T, B, ...].
+        """
         ...
 
 
@@ -69,7 +72,8 @@ class DiscoAgent(nn.Module):
         super().__init__()
         config = DiscoConfig() if rule is None else getattr(rule, "config", rule)
         self.num_actions, self.torso = num_actions, torso
-        width = self._embedding_width(example_obs)
+        self.example_obs = as_tensors(example_obs)
+        width = self._embedding_width(self.example_obs)
         self.logits = init_linear(width, num_actions, scale=HEAD_SCALE)
         self.y = init_linear(width, config.predictions, scale=HEAD_SCALE)
         self.cell = init_linear(width, model_width)
@@ -79,14 +83,15 @@ class DiscoAgent(nn.Module):
         self.q = mlp_layers(model_width, (*head_hidden, config.value_bins))
 
     @property
-    def recurrent(self) -> bool:
+    def remembers(self) -> bool:
+        """Whether learning needs the memory that acting had."""
         return hasattr(self.torso, "initial_memory")
 
     def initial_memory(self, batch: int) -> Tree:
-        return self.torso.initial_memory(batch) if self.recurrent else ()  # pyright: ignore[reportCallIssue]
+        return self.torso.initial_memory(batch) if self.remembers else ()  # pyright: ignore[reportCallIssue]
 
     def embed(self, obs: Tree, first: Tensor, memory: Tree) -> tuple[Tensor, Tree]:
-        if self.recurrent:
+        if self.remembers:
             return self.torso(obs, first, memory)
         flat = self.torso(tree_map(lambda x: x.flatten(0, 1), obs))
         return flat.unflatten(0, first.shape), memory
@@ -98,12 +103,17 @@ class DiscoAgent(nn.Module):
     def unroll(self, obs: Tree, first: Tensor, memory: Tree) -> tuple[StateOutput, ModelRoot]:
         embedding, _ = self.embed(obs, first, memory)
         cell = self.cell(embedding)
-        gates = F.linear(cell.tanh(), self.lstm.weight[:, self.num_actions :], self.lstm.bias)
+        gates = F.linear(cell.tanh(), self.lstm.weight[:, self.num_actions :], forget_bias(self.lstm.bias))
         return StateOutput(logits=self.logits(embedding), y=self.y(embedding)), ModelRoot(gates, cell)
 
     def model(self, root: ModelRoot, action: Tensor | int, *, aux: bool) -> ActionOutput:
-        from_action = self.lstm.weight[:, : self.num_actions].t()[action]
-        hidden = lstm_gates(root.gates + from_action, root.cell).hidden
+        of_actions = self.lstm.weight[:, : self.num_actions].t()  # [A, 4H]
+        if isinstance(action, int):
+            gates = root.gates + of_actions[action]
+        else:  # a product adds faster than an index does, and far faster backwards
+            one_hot = F.one_hot(action, self.num_actions).to(of_actions.dtype).flatten(0, -2)
+            gates = torch.addmm(root.gates.flatten(0, -2), one_hot, of_actions).view_as(root.gates)
+        hidden = lstm_gates(gates, root.cell).hidden
         return ActionOutput(z=self.z(hidden), q=self.q(hidden), aux_pi=self.aux_pi(hidden) if aux else None)
 
     def forward(self, obs: Tree, first: Tensor | None = None, memory: Tree = ()) -> dict[str, Tensor]:
@@ -116,7 +126,7 @@ class DiscoAgent(nn.Module):
         return state._asdict() | {key: torch.stack([out[key] for out in actions], -2) for key in ("z", "q", "aux_pi")}
 
     def _embedding_width(self, example_obs: Tree) -> int:
-        obs = tree_map(lambda x: x.expand(2, 3, *x.shape), as_tensors(example_obs))
+        obs = tree_map(lambda x: x.expand(2, 3, *x.shape), example_obs)
         with torch.no_grad():
             try:
                 out, _ = self.embed(obs, torch.zeros(2, 3, dtype=torch.bool), self.initial_memory(3))

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from discorl_torch.types import Categorical
+
 HYPERBOLIC_EPS = 1e-3  # ε of the signed-hyperbolic transform
 BIN_EPS = 1e-5  # keeps the two-hot weights finite where both neighbours are the same bin
 
@@ -17,9 +19,14 @@ def signed_log(x: Tensor) -> Tensor:
     return x.sign() * x.abs().log1p()
 
 
-def entropy(logits: Tensor) -> Tensor:
-    log_p = logits.log_softmax(-1)
-    return -(log_p.exp() * log_p).sum(-1)
+def categorical(logits: Tensor) -> Categorical:
+    p = logits.softmax(-1)
+    # the largest logit and its probability tell the normaliser, without another pass of exponentials
+    return Categorical(logits, p, logits.amax(-1) - p.amax(-1).log())
+
+
+def entropy(x: Categorical) -> Tensor:
+    return x.lse - (x.p * x.logits).sum(-1)
 
 
 def signed_hyperbolic(x: Tensor) -> Tensor:
@@ -38,9 +45,9 @@ def inverse_signed_hyperbolic(x: Tensor) -> Tensor:
     return x.sign() * (root.square() - 1)
 
 
-def scalar_value(logits: Tensor, bins: Tensor) -> Tensor:
+def scalar_value(p: Tensor, bins: Tensor) -> Tensor:
     """h⁻¹(Σₖ pₖ·binₖ): the number that a categorical value stands for."""
-    return inverse_signed_hyperbolic(logits.softmax(-1) @ bins)
+    return inverse_signed_hyperbolic(p @ bins)
 
 
 def two_hot(value: Tensor, bins: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,60 +61,55 @@ def two_hot(value: Tensor, bins: Tensor) -> tuple[Tensor, Tensor]:
     return index, torch.stack([weight, 1 - weight], -1)
 
 
-def _leading(rows: int, full: Tensor) -> tuple[Tensor, Tensor]:
-    """A gradient for `full` of which only the first rows are yet to be filled, and those rows."""
-    grad = torch.empty_like(full)
-    grad[rows:].zero_()
-    return grad, grad[:rows]
-
-
 class _KL(torch.autograd.Function):
-    """KL(P(target)‖P(logits)) over the last axis; gradient for `logits` only. Half the passes of the plain formula.
+    """Σ p̂·(ŷ − y) − lse(ŷ) + lse(y) with gradient p − p̂ for the logits y, three passes forward and two back.
 
-    `logits` may have more rows than `target`; those beyond get no gradient. Slicing them off first would cost a copy.
+    y may have more rows than the target ŷ; those beyond get no gradient. Slicing them off first would cost a copy.
     """
 
     @staticmethod
-    def forward(ctx, target: Tensor, logits: Tensor) -> Tensor:
-        log_p, log_q = target.log_softmax(-1), logits[: target.shape[0]].log_softmax(-1)
-        p = log_p.exp()
-        ctx.save_for_backward(p, log_q, logits)
-        return log_p.sub_(log_q).mul_(p).sum(-1)
+    def forward(ctx, logits: Tensor, now: Categorical, target: Categorical) -> Tensor:
+        rows = target.p.shape[0]
+        ctx.save_for_backward(now.p, target.p)
+        return (target.logits - logits[:rows]).mul_(target.p).sum(-1).sub_(target.lse).add_(now.lse[:rows])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, *grads: Tensor):
-        p, log_q, logits = ctx.saved_tensors
-        grad, rows = _leading(p.shape[0], logits)
-        torch.exp(log_q, out=rows).sub_(p).mul_(grads[0].unsqueeze(-1))
-        return None, grad
-
-
-class _TwoHotCrossEntropy(torch.autograd.Function):
-    """−Σ weight·log P(logits)[index], without writing the target as a vector of K numbers. Rows as in `_KL`."""
-
-    @staticmethod
-    def forward(ctx, logits: Tensor, index: Tensor, weight: Tensor) -> Tensor:
-        log_q = logits[: index.shape[0]].log_softmax(-1)
-        ctx.save_for_backward(log_q, index, weight, logits)
-        return -(log_q.gather(-1, index) * weight).sum(-1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, *grads: Tensor):
-        log_q, index, weight, logits = ctx.saved_tensors
-        grad, rows = _leading(log_q.shape[0], logits)
-        torch.exp(log_q, out=rows).mul_(weight.sum(-1, keepdim=True)).scatter_add_(-1, index, -weight)
-        rows.mul_(grads[0].unsqueeze(-1))
+    def backward(ctx, *grads: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        p, target = ctx.saved_tensors
+        rows = target.shape[0]
+        grad = torch.empty_like(p)
+        grad[rows:].zero_()
+        torch.sub(p[:rows], target, out=grad[:rows]).mul_(grads[0].unsqueeze(-1))
         return grad, None, None
 
 
-def kl(target: Tensor, logits: Tensor) -> Tensor:
-    """KL(P(target)‖P(logits)) for the rows of `target`, logits both; the target is a constant."""
-    return _KL.apply(target.detach(), logits)  # pyright: ignore[reportReturnType]
+class _TwoHotCrossEntropy(torch.autograd.Function):
+    """lse(q) − Σ weight·q[index], without writing the target as a vector of K numbers. Rows as in `_KL`."""
+
+    @staticmethod
+    def forward(ctx, logits: Tensor, now: Categorical, index: Tensor, weight: Tensor) -> Tensor:
+        rows = index.shape[0]
+        ctx.save_for_backward(now.p, index, weight)
+        return now.lse[:rows] - (logits[:rows].gather(-1, index) * weight).sum(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grads: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        p, index, weight = ctx.saved_tensors
+        rows, outer = index.shape[0], grads[0].unsqueeze(-1)
+        grad = torch.empty_like(p)
+        grad[rows:].zero_()
+        torch.mul(p[:rows], outer, out=grad[:rows]).scatter_add_(-1, index, -weight * outer)
+        return grad, None, None, None
 
 
-def value_cross_entropy(value: Tensor, logits: Tensor, bins: Tensor) -> Tensor:
+def kl(target: Categorical, now: Categorical) -> Tensor:
+    """KL(target‖now) for the rows of `target`, which is a constant; the gradient goes to the logits of `now`."""
+    return _KL.apply(now.logits, now, target)  # pyright: ignore[reportReturnType]
+
+
+def value_cross_entropy(value: Tensor, now: Categorical, bins: Tensor) -> Tensor:
     """Cross-entropy between a number, as a two-hot distribution, and a categorical value; the number is a constant."""
     index, weight = two_hot(value.detach(), bins)
-    return _TwoHotCrossEntropy.apply(logits, index, weight)  # pyright: ignore[reportReturnType]
+    return _TwoHotCrossEntropy.apply(now.logits, now, index, weight)  # pyright: ignore[reportReturnType]

@@ -42,9 +42,9 @@ def pair(x: Tensor) -> Tensor:
 @torch.no_grad()  # what an agent is and what it earned are facts; a gradient reaches it through y and z only
 def shared_features(experience: Experience, values: ActionValues) -> Shared:
     rollout, action = experience.rollout, experience.rollout.action
-    policy = experience.online.logits.softmax(-1)
+    policy = experience.online.policy.softmax(-1)
     behaviour = rollout.behaviour_logits.softmax(-1)
-    target = experience.target.logits[:-1].softmax(-1)
+    target = experience.target.policy[:-1].softmax(-1)
     log_value = signed_log(values.value)
     step = [
         select(policy[:-1], action),

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discorl.rule_config import DiscoConfig
+from discorl_torch.distributions import categorical
 from discorl_torch.features import Embedded, Shared, features
-from discorl_torch.types import LSTMState
+from discorl_torch.types import Categorical, LSTMState
 
 Eta = Mapping[str, Tensor]
 Activation = Callable[[Tensor], Tensor]
@@ -32,9 +33,9 @@ class MetaInputs(NamedTuple):
 
 
 class MetaTargets(NamedTuple):
-    pi: Tensor  # [T, B, A]
-    y: Tensor  # [T, B, Y]
-    z: Tensor  # [T, B, Y]
+    pi: Categorical  # [T, B, A]
+    y: Categorical  # [T, B, Y]
+    z: Categorical  # [T, B, Y]
     summary: Tensor  # [T, B, 1] for the lifetime network
 
 
@@ -48,12 +49,12 @@ def linear(eta: Eta, name: str, x: Tensor) -> Tensor:
     return F.linear(x, weight(eta, name).t(), eta[f"{name}/b"])
 
 
-def embed_predictions(eta: Eta, mlp: str, logits: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-    """P(logits) through the MLP of that name of both recurrent networks, which share the softmax and first product."""
+def embed_predictions(eta: Eta, mlp: str, p: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+    """Probabilities through the MLP of that name of both recurrent networks, whose first products are made as one."""
     names = [f"{prefix}/{mlp}/~/linear_" for prefix in (TRAJECTORY, LIFETIME)]
     first = torch.cat([weight(eta, f"{name}0") for name in names], -1)
     bias = torch.cat([eta[f"{name}0/b"] for name in names])
-    outs = F.linear(logits.softmax(-1), first.t(), bias).chunk(2, -1)
+    outs = F.linear(p, first.t(), bias).chunk(2, -1)
     for i in range(1, depth):
         outs = [linear(eta, f"{name}{i}", torch.relu(x)) for name, x in zip(names, outs, strict=True)]
     return outs[0], outs[1]
@@ -75,10 +76,16 @@ def block_names(prefix: str, count: int) -> list[str]:
     return [f"{prefix}/conv1_d{f'_{i}' if i else ''}" for i in range(count)]
 
 
+def forget_bias(bias: Tensor) -> Tensor:
+    """The bias of an LSTM's gates i, g, f, o with the constant that its forget gate is opened by."""
+    width = bias.shape[0] // 4
+    return torch.cat([bias[: 2 * width], bias[2 * width : 3 * width] + FORGET_BIAS, bias[3 * width :]])
+
+
 def lstm_gates(gates: Tensor, cell: Tensor) -> LSTMState:
-    """c' = σ(f+1)·c + σ(i)·tanh(g), h' = σ(o)·tanh(c'), the four side by side as i, g, f, o."""
+    """c' = σ(f)·c + σ(i)·tanh(g), h' = σ(o)·tanh(c'), the four side by side as i, g, f, o; see `forget_bias`."""
     i, g, f, o = gates.chunk(4, -1)
-    cell = (f + FORGET_BIAS).sigmoid() * cell + i.sigmoid() * g.tanh()
+    cell = torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh())
     return LSTMState(hidden=o.sigmoid() * cell.tanh(), cell=cell)
 
 
@@ -89,7 +96,9 @@ def lstm_backwards(eta: Eta, name: str, x: Tensor, reset: Tensor) -> Tensor:
     """
     w = weight(eta, name)
     inputs, recurrent = w[: x.shape[-1]], w[x.shape[-1] :]
-    gates = F.linear(x, inputs.t(), eta[f"{name}/b"])  # [T, B, 4H]
+    # the bias as the weight of one more input that is always 1: torch would write it to all of `gates` first
+    inputs = torch.cat([inputs, forget_bias(eta[f"{name}/b"]).unsqueeze(0)])
+    gates = F.pad(x, (0, 1), value=1.0) @ inputs  # [T, B, 4H]
     keep = (~reset).to(x.dtype).unsqueeze(-1)
     hidden = cell = x.new_zeros(x.shape[1], recurrent.shape[0])
     outs = []
@@ -134,13 +143,15 @@ def apply_meta_network(
     x = lstm_backwards(eta, "lstm/lstm/linear", x, inputs.terminal)
     x = x * linear(eta, "lstm/linear", lifetime.hidden)
     targets = MetaTargets(
-        pi=policy_target(eta, config, x, encoded),
-        y=linear(eta, "lstm/linear_2", x),
-        z=linear(eta, "lstm/linear_3", x),
+        pi=categorical(policy_target(eta, config, x, encoded)),
+        y=categorical(linear(eta, "lstm/linear_2", x)),
+        z=categorical(linear(eta, "lstm/linear_3", x)),
         summary=linear(eta, "lstm/linear_1", x),
     )
     step, _ = _recurrent_inputs(eta, LIFETIME, config, inputs.shared, slow)
-    y_hat = embed_predictions(eta, "mlp", targets.y, len(config.prediction_embedding))[1]
+    y_hat = embed_predictions(eta, "mlp", targets.y.p, len(config.prediction_embedding))[1]
     mean = torch.cat([step, targets.summary, y_hat], -1).mean((0, 1))  # a mean commutes with the linear layer after it
-    gates = torch.cat([linear(eta, f"{LIFETIME}/mlp_2/~/linear_0", mean), lifetime.hidden])
-    return targets, lstm_gates(linear(eta, f"{LIFETIME}/lstm/linear", gates), lifetime.cell)
+    seen = torch.cat([linear(eta, f"{LIFETIME}/mlp_2/~/linear_0", mean), lifetime.hidden])
+    name = f"{LIFETIME}/lstm/linear"
+    gates = F.linear(seen, weight(eta, name).t(), forget_bias(eta[f"{name}/b"]))
+    return targets, lstm_gates(gates, lifetime.cell)

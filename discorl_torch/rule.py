@@ -17,13 +17,12 @@ from discorl_torch.losses import StepLosses, step_losses
 from discorl_torch.meta_network import Eta, MetaInputs, MetaTargets, apply_meta_network, embed_predictions
 from discorl_torch.moments import fresh_moments
 from discorl_torch.types import (
-    ActionOutput,
     Digest,
     Experience,
     LSTMState,
     Rollout,
     RuleState,
-    StateOutput,
+    Said,
     Targets,
     View,
 )
@@ -48,7 +47,7 @@ def start(config: DiscoConfig, device: torch.device | str | None = None) -> Rule
 
 
 def digest(eta: Eta, config: DiscoConfig, bins: Tensor, z: Tensor, q: Tensor) -> Digest:
-    """All that `targets` may know of an action's output; any leading shape."""
+    """All that `targets` may know of an action's output, given as probabilities; any leading shape."""
     fast, slow = embed_predictions(eta, "mlp_1", z, len(config.prediction_embedding))
     return Digest(q=scalar_value(q, bins), z_trajectory=fast, z_lifetime=slow)
 
@@ -60,8 +59,8 @@ def targets(
     values, state = estimate_values(experience, state, config)
 
     def embedded(view: View) -> tuple[Embedded, Embedded]:
-        y = embed_predictions(eta, "mlp", view.y, len(config.prediction_embedding))
-        return Embedded(y[0], view.actions.z_trajectory), Embedded(y[1], view.actions.z_lifetime)
+        fast = Embedded(view.y_trajectory, view.actions.z_trajectory)
+        return fast, Embedded(view.y_lifetime, view.actions.z_lifetime)
 
     inputs = MetaInputs(
         shared=shared_features(experience, values),
@@ -86,9 +85,9 @@ def target_info(found: Targets, findings: Findings) -> dict[str, Tensor]:
         "q_target": values.q_target,
         "td": values.td,
         "normalised_td": values.normalised_td,
-        "pi_hat": found.pi,
-        "y_hat": found.y,
-        "z_hat": found.z,
+        "pi_hat": found.pi.logits,
+        "y_hat": found.y.logits,
+        "z_hat": found.z.logits,
         "pi_hat_entropy": entropy(found.pi),
     }
     return {name: x.mean() for name, x in every.items()}
@@ -110,6 +109,10 @@ class DiscoRule(nn.Module):
         bins = torch.linspace(-config.max_value, config.max_value, config.value_bins)
         self.register_buffer("bins", bins, persistent=False)
 
+    @property
+    def weights(self) -> Eta:
+        return dict(self.eta.items())
+
     @classmethod
     def from_file(cls, name_or_path: str | os.PathLike[str] | None = None) -> "DiscoRule":
         """A rule by name (`disco103`, …) or path; without one, the default rule of this installation."""
@@ -117,25 +120,28 @@ class DiscoRule(nn.Module):
         return cls(file.config, file.arrays, file.name)
 
     def to_file(self, path: str | os.PathLike[str], provenance: dict | None = None) -> None:
-        arrays = {key: value.detach().cpu().numpy() for key, value in self.eta.items()}
+        arrays = {key: value.detach().cpu().numpy() for key, value in self.weights.items()}
         rule_files.save(path, RuleFile(self.config, arrays, provenance or {}))
 
     def start(self) -> RuleState:
         return start(self.config, self.bins.device)
 
     def digest(self, z: Tensor, q: Tensor) -> Digest:
-        return digest(self.eta, self.config, self.bins, z, q)
+        """Of probabilities, not logits."""
+        return digest(self.weights, self.config, self.bins, z, q)
+
+    def digest_state(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """What both recurrent networks see of y, given as probabilities."""
+        return embed_predictions(self.weights, "mlp", y, len(self.config.prediction_embedding))
 
     def targets(self, state: RuleState, experience: Experience) -> tuple[Targets, RuleState]:
-        return targets(self.eta, self.config, state, experience)[:2]
+        return targets(self.weights, self.config, state, experience)[:2]
 
     def explain(self, state: RuleState, experience: Experience) -> tuple[Targets, RuleState, Findings]:
         """`targets`, with everything it found on the way."""
-        return targets(self.eta, self.config, state, experience)
+        return targets(self.weights, self.config, state, experience)
 
-    def loss(
-        self, state: StateOutput, action: ActionOutput, targets: Targets, rollout: Rollout
-    ) -> tuple[Tensor, StepLosses]:
+    def loss(self, said: Said, targets: Targets, rollout: Rollout) -> tuple[Tensor, StepLosses]:
         """The loss of every step [T, B], and its parts. Targets are constants."""
-        parts = step_losses(state, action, targets, rollout, self.bins)
+        parts = step_losses(said, targets, rollout, self.bins)
         return weighted(parts, self.config.value_cost), parts

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from discorl_torch.meta_network import lstm_gates
+from discorl_torch.meta_network import forget_bias, lstm_gates
 from discorl_torch.trees import leaves, tree_map
 from discorl_torch.types import Tree
 
 
 def init_linear(inputs: int, outputs: int, scale: float | None = None) -> nn.Linear:
     """Weights from a normal distribution cut at two standard deviations, 1/√inputs unless told; no bias at first."""
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    layer = nn.Linear(inputs, outputs)
     scale = 1 / math.sqrt(inputs) if scale is None else scale
     nn.init.trunc_normal_(layer.weight, std=scale, a=-2 * scale, b=2 * scale)
     nn.init.zeros_(layer.bias)
@@ -94,7 +94,7 @@ class RecurrentTorso(nn.Module):
     def forward(self, obs: Tree, first: Tensor, memory: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         x = self.torso(tree_map(lambda leaf: leaf.flatten(0, 1), obs)).unflatten(0, first.shape)
         inputs = x.shape[-1]
-        gates = F.linear(x, self.lstm.weight[:, :inputs], self.lstm.bias)
+        gates = F.linear(x, self.lstm.weight[:, :inputs], forget_bias(self.lstm.bias))
         recurrent = self.lstm.weight[:, inputs:].t()
         keep = (~first).to(x.dtype).unsqueeze(-1)
         hidden, cell = memory

@@ -41,6 +41,24 @@ class ActionOutput(NamedTuple):
     aux_pi: Tensor | None  # [..., A] logits of the next state's policy; None where nobody asked
 
 
+class Categorical(NamedTuple):
+    """A distribution given by logits, and what is expensive to derive from them."""
+
+    logits: Tensor  # [..., N]
+    p: Tensor  # [..., N] softmax
+    lse: Tensor  # [...] log Σ exp(logits)
+
+
+class Said(NamedTuple):
+    """All that an agent learns from. Only `logits` of each carries a gradient; everything has T+1 rows."""
+
+    policy: Categorical  # [T+1, B, A]
+    y: Categorical  # [T+1, B, Y]
+    z: Categorical  # [T+1, B, Y] of the taken action; in the last row, where none was taken, of any
+    q: Categorical  # [T+1, B, K]
+    aux_pi: Categorical  # [T+1, B, A]
+
+
 class Digest(NamedTuple):
     """All that the rule wants to know of an action's 1,201 outputs."""
 
@@ -52,8 +70,9 @@ class Digest(NamedTuple):
 class View(NamedTuple):
     """What one set of parameters says of a whole rollout. z and q of all actions are never kept."""
 
-    logits: Tensor  # [T+1, B, A]
-    y: Tensor  # [T+1, B, Y]
+    policy: Tensor  # [T+1, B, A] logits
+    y_trajectory: Tensor  # [T+1, B, W] y through the encoder of the trajectory network
+    y_lifetime: Tensor  # [T+1, B, W] y through the encoder of the lifetime network
     actions: Digest  # [T+1, B, A, ...]
 
 
@@ -66,11 +85,11 @@ class Experience(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What the agent's outputs should become; logits, and the value of the taken action."""
+    """What the agent's outputs should become, and the value of the taken action."""
 
-    pi: Tensor  # [T, B, A]
-    y: Tensor  # [T, B, Y]
-    z: Tensor  # [T, B, Y]
+    pi: Categorical  # [T, B, A]
+    y: Categorical  # [T, B, Y]
+    z: Categorical  # [T, B, Y]
     value: Tensor  # [T, B]
 
 

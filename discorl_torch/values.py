@@ -51,9 +51,9 @@ def estimate_values(experience: Experience, state: RuleState, config: DiscoConfi
     """Retrace on the target network's values under the online policy, and the advantages that follow from it."""
     rollout, online, target = experience
     action, q, target_q = rollout.action, online.actions.q, target.actions.q
-    policy = online.logits.softmax(-1)
+    policy = online.policy.softmax(-1)
     value, target_value = (policy * q).sum(-1), (policy * target_q).sum(-1)
-    rho = importance_ratio(online.logits[:-1], rollout.behaviour_logits, action)
+    rho = importance_ratio(online.policy[:-1], rollout.behaviour_logits, action)
     q_target = retrace(
         reward=rollout.reward,
         discount=config.discount * rollout.discount,

@@ -1,5 +1,11 @@
-"""What parameters say of a rollout, as far as the rule wants to know. Actions are streamed: z and q of all are never kept."""
+"""What parameters say of a rollout, as far as the rule wants to know.
 
+Actions are streamed, a stretch of time at once, so that z and q of all of them never exist at the same time: with 18
+actions they would be the largest arrays of the program, and even of one action they are better made where the processor
+still has them at hand when the next operation wants them.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -7,19 +13,30 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from discorl_torch.agent import AgentNetwork
+from discorl_torch.distributions import categorical
 from discorl_torch.rule import DiscoRule
-from discorl_torch.types import ActionOutput, Digest, Rollout, StateOutput, View
+from discorl_torch.trees import tree_map
+from discorl_torch.types import Categorical, Digest, Rollout, Said, View
+
+STATES_AT_ONCE = 448  # of one action's outputs on a CPU: 1 MB each of z and q, half of a usual second-level cache
 
 
+@torch.no_grad()
 def see(agent: AgentNetwork, rule: DiscoRule, rollout: Rollout) -> View:
-    """Every action once."""
-    state, root = agent.unroll(rollout.obs, rollout.first, rollout.memory)
-    digests = [_digest(agent, rule, root, a) for a in range(state.logits.shape[-1])]
-    return View(logits=state.logits, y=state.y, actions=_stack(digests))
+    """Every action once. Without a memory, stretches of time are independent of each other from the start."""
+    every = [slice(None)] if getattr(agent, "remembers", True) else _stretches(rollout.first)
+    views = []
+    for rows in every:
+        obs = tree_map(lambda x, rows=rows: x[rows], rollout.obs)
+        state, root = agent.unroll(obs, rollout.first[rows], rollout.memory)
+        choices = [lambda rows, a=a: a for a in range(state.logits.shape[-1])]
+        actions = _stack(_digests(agent, rule, root, choices, state.logits))
+        views.append(View(state.logits, *rule.digest_state(state.y.softmax(-1)), actions))
+    return tree_map(lambda *parts: torch.cat(parts), *views)
 
 
-def see_and_take(agent: AgentNetwork, rule: DiscoRule, rollout: Rollout) -> tuple[StateOutput, ActionOutput, View]:
-    """The outputs to learn from, of the taken action, and the view; a gradient flows into the former only.
+def see_and_take(agent: AgentNetwork, rule: DiscoRule, rollout: Rollout) -> tuple[Said, View]:
+    """What to learn from, with gradients, and the view, without.
 
     Every action is computed once. The first pass takes, in each state, the action that was taken, and keeps what a
     gradient needs; the others take the actions after it, cyclically.
@@ -27,20 +44,40 @@ def see_and_take(agent: AgentNetwork, rule: DiscoRule, rollout: Rollout) -> tupl
     state, root = agent.unroll(rollout.obs, rollout.first, rollout.memory)
     num_actions = state.logits.shape[-1]
     taken = F.pad(rollout.action, (0, 0, 0, 1))  # [T+1, B] none was taken in the last row: any will do
-    outputs = agent.model(root, taken, aux=True)
+    action = agent.model(root, taken, aux=True)
+    assert action.aux_pi is not None  # it was asked for
+    said = Said(*map(_constant, (state.logits, state.y, action.z, action.q, action.aux_pi)))
     with torch.no_grad():
-        digests = [rule.digest(outputs.z, outputs.q)]
-        digests += [_digest(agent, rule, root, (taken + offset) % num_actions) for offset in range(1, num_actions)]
-        cyclic = _stack(digests)
+        others = [lambda rows, n=n: (taken[rows] + n) % num_actions for n in range(1, num_actions)]
+        digests = [rule.digest(said.z.p, said.q.p), *_digests(agent, rule, root, others, state.logits)]
         every = torch.arange(num_actions, device=taken.device)
         offset = (every - taken.unsqueeze(-1)) % num_actions  # [T+1, B, A] where to find an action
-        actions = Digest(*(x.gather(2, _like(offset, x)) for x in cyclic))
-    return state, outputs, View(logits=state.logits.detach(), y=state.y.detach(), actions=actions)
+        actions = Digest(*(x.gather(2, _like(offset, x)) for x in _stack(digests)))
+        return said, View(state.logits.detach(), *rule.digest_state(said.y.p), actions)
 
 
-def _digest(agent: AgentNetwork, rule: DiscoRule, root: Any, action: Tensor | int) -> Digest:
-    outputs = agent.model(root, action, aux=False)
-    return rule.digest(outputs.z, outputs.q)
+def _constant(logits: Tensor) -> Categorical:
+    """A gradient enters at the logits; what is derived from them is a number."""
+    return categorical(logits.detach())._replace(logits=logits)
+
+
+Choice = Callable[[slice], Tensor | int]  # rows of time to the action to take there
+
+
+def _digests(agent: AgentNetwork, rule: DiscoRule, root: Any, choices: Sequence[Choice], like: Tensor) -> list[Digest]:
+    parts: list[list[Digest]] = [[] for _ in choices]
+    for rows in _stretches(like):
+        here = tree_map(lambda x, rows=rows: x[rows], root)
+        for part, choose in zip(parts, choices, strict=True):
+            outputs = agent.model(here, choose(rows), aux=False)
+            part.append(rule.digest(outputs.z.softmax(-1), outputs.q.softmax(-1)))
+    return [Digest(*(torch.cat(xs) for xs in zip(*part, strict=True))) for part in parts]
+
+
+def _stretches(like: Tensor) -> list[slice]:
+    steps, batch = like.shape[:2]
+    stride = max(1, STATES_AT_ONCE // batch) if like.device.type == "cpu" else steps
+    return [slice(start, start + stride) for start in range(0, steps, stride)]
 
 
 def _stack(digests: list[Digest]) -> Digest:

@@ -20,6 +20,14 @@ def published_rule() -> Path | None:
     return next((f / PUBLISHED for f in folders if (f / PUBLISHED).is_file()), None)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def compile_quickly(request: pytest.FixtureRequest) -> None:
+    """Small programs need no optimising; figures and learning are checked on the programs that users run."""
+    marks = getattr(request.module, "pytestmark", [])
+    names = {mark.name for mark in (marks if isinstance(marks, list) else [marks])}
+    jax.config.update("jax_disable_most_optimizations", not names & {"golden", "slow"})
+
+
 @pytest.fixture(scope="session")
 def disco103_path() -> Path:
     path = published_rule()

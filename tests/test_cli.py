@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from jax.experimental.compilation_cache import compilation_cache
 
 from discorl import cli, runs, trainer
 from discorl.settings import Settings
@@ -27,15 +28,18 @@ CACHE_OPTIONS = (
 
 @pytest.fixture(autouse=True)
 def somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Runs and caches go to a folder of the test, and JAX is left as it was."""
+    """Runs go to a folder of the test, compiled programs to that of all tests, and JAX is left as it was."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", tiny.CACHE)
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
     monkeypatch.setattr(sys, "path", sys.path.copy())
     before = {name: getattr(jax.config, name) for name in CACHE_OPTIONS}
     yield tmp_path
-    for name, value in before.items():
-        jax.config.update(name, value)
+    if before != {name: getattr(jax.config, name) for name in CACHE_OPTIONS}:
+        for name, value in before.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()  # it is opened once and then keeps to its folder
 
 
 def start(*arguments: str, **options: object) -> subprocess.Popen[str]:
@@ -124,14 +128,28 @@ def test_training_says_what_it_does_and_keeps_it(capsys: pytest.CaptureFixture[s
     assert (tmp_path / "a.gif").read_bytes().startswith(b"GIF89a")
 
 
-def test_compiled_programs_are_cached_where_told(tmp_path: Path) -> None:
-    arguments = ["train", "probe/action", "--rule", tiny.RULE, *tiny.FLAGS, "--eval-episodes", "0"]
-    assert cli.main(arguments) == 0
-    assert any((tmp_path / "cache" / "discorl" / "jax").iterdir())
-    assert cli.main([*arguments, "--cache-dir", "here"]) == 0
-    assert jax.config.jax_compilation_cache_dir == "here"  # type: ignore[attr-defined]
-    assert cli.main([*arguments, "--no-cache"]) == 0
+@pytest.mark.parametrize(("flags", "place"), [([], "cache/discorl/jax"), (["--cache-dir", "here"], "here")])
+def test_compiled_programs_are_cached_where_told(
+    flags: list[str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    compilation_cache.reset_cache()
+    cli.prepare(cli.parse(["train", tiny.ENV, *flags]))
+    jax.jit(lambda x: x * 2 + 1)(1.0)
+    assert any((tmp_path / place).iterdir())
+
+
+def test_the_cache_can_be_left_out_and_an_unusable_default_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cli.prepare(cli.parse(["train", tiny.ENV, "--no-cache"]))
     assert not jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
+    (tmp_path / "cache").touch()
+    cli.prepare(cli.parse(["train", tiny.ENV]))
+    assert (tmp_path / "cache").read_bytes() == b""
 
 
 @pytest.mark.parametrize(("command", "line"), [("envs", "catch "), ("rules", "actor_critic ")])

@@ -1,5 +1,6 @@
 """Our numbers against those recorded from the released code: outputs, targets, losses, three whole updates."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import golden
@@ -61,13 +62,14 @@ def case(request: pytest.FixtureRequest) -> Case:
     rollouts = [golden.rollout(data, f"step{i}/rollout") for i in range(cfg["steps"])]
 
     @jax.jit
-    def observe(state: LearnerState, rollout: Rollout) -> tuple[Experience, DiscoTargets, Any]:
+    def look(eta: MetaParams, state: LearnerState, rollout: Rollout) -> tuple[Experience, DiscoTargets, Any]:
         views = [see(network, rule, eta, p, rollout) for p in (state.params, state.target_params)]
         experience = Experience(rollout, *views)
         targets, _, _ = rule.targets(eta, state.rule, experience)
         grad = jax.grad(agent_loss, argnums=3, has_aux=True)
         return experience, targets, grad(network, rule, "reference", state.params, targets, rollout)[0]
 
+    observe = partial(look, eta)
     step = jax.jit(learner.step)
 
     def lives(shift: Any) -> tuple[list[LearnerState], list[LearnerInfo]]:
@@ -173,8 +175,13 @@ def recorded_values(case: Case) -> ActionValues:
 def meta_targets(case: Case) -> MetaTargets:
     """The meta-network on the recorded values: it alone is under test, not the rounding of h⁻¹ in its inputs."""
     values = jax.tree.map(jnp.asarray, recorded_values(case))
-    inputs = meta_inputs(case.eta, case.experiences[0], values)
-    return apply_meta_network(case.eta, case.states[0].rule.lifetime, inputs, DiscoConfig())[0]
+
+    @jax.jit
+    def run(eta: MetaParams, experience: Experience, values: ActionValues) -> MetaTargets:
+        inputs = meta_inputs(eta, experience, values)
+        return apply_meta_network(eta, case.states[0].rule.lifetime, inputs, DiscoConfig())[0]
+
+    return run(case.eta, case.experiences[0], values)
 
 
 def test_targets(case: Case) -> None:

@@ -11,8 +11,8 @@ from discorl.errors import DiscorlError
 
 
 def colours(path: Path) -> set[tuple[int, ...]]:
-    image = Image.open(path).convert("RGB")
-    return set(map(tuple, np.asarray(image).reshape(-1, 3).tolist()))
+    with Image.open(path) as image:
+        return set(map(tuple, np.asarray(image.convert("RGB")).reshape(-1, 3).tolist()))
 
 
 def rgb(text: str) -> tuple[int, ...]:

@@ -39,9 +39,8 @@ def same_files(one: Path, other: Path) -> bool:
     """Whether two runs hold the same numbers, the clock aside."""
     for name in (runs.CHECKPOINT, runs.AGENT):
         old, new = (checkpoints.read_entries(folder / name) for folder in (one, other))
-        old.pop(checkpoints.HEADER), new.pop(checkpoints.HEADER)
         assert old.keys() == new.keys()
-        for leaf in old:
+        for leaf in old.keys() - {checkpoints.HEADER}:
             np.testing.assert_array_equal(old[leaf], new[leaf], err_msg=leaf)
     rows = [[str(row._replace(seconds=0)) for row in runs.read_rows(folder)] for folder in (one, other)]
     return rows[0] == rows[1]
@@ -80,6 +79,7 @@ def test_the_run_folder_tells_the_same(finished: TrainResult, whole: Path) -> No
     assert runs.read_settings(whole) == finished.settings
     assert (whole / runs.CURVE).read_bytes().startswith(b"\x89PNG")
     assert len(list(whole.glob("events.out.tfevents.*"))) == 1
+    assert checkpoints.read_entries(whole / runs.CHECKPOINT)[".updates"].tolist() == [6, 6]
 
 
 def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(tmp_path: Path, whole: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_complete_run_can_be_lengthened(tmp_path: Path, whole: Path) -> None:
 def test_a_run_is_not_continued_with_another_rule(tmp_path: Path, whole: Path) -> None:
     shutil.copytree(whole, tmp_path / "copy")
     path = tmp_path / "copy" / runs.CHECKPOINT
-    entries = checkpoints.read_entries(path)
+    entries: dict[str, Any] = checkpoints.read_entries(path)
     entries[checkpoints.HEADER] = np.asarray(json.dumps({"updates": 6, "rule": "0123"}))
     np.savez(path, **entries)
     with pytest.raises(DiscorlError, match="the rule actor_critic is not the one"):
@@ -197,15 +197,16 @@ def test_the_first_bad_update_and_seed_are_named() -> None:
 
 
 def test_objects_stand_in_for_names(tmp_path: Path) -> None:
-    def narrow(spec: EnvSpec, needs: Needs) -> networks.AgentNetwork:
-        return networks.mlp(spec, needs, hidden=(3,))
+    def mine(spec: EnvSpec, needs: Needs) -> networks.AgentNetwork:
+        return networks.mlp(spec, needs, hidden=(8,))
 
     env, rule = envs.catch(4, 3), library.load_rule(tiny.RULE)
-    result = train(tmp_path / "run", env=env, rule=rule, agent=narrow, eval_episodes=0)
+    result = train(tmp_path / "run", env=env, rule=rule, agent=mine, hidden=(99,), eval_episodes=0)
+    assert (1, 12, 8) in [x.shape for x in jax.tree.leaves(result.params)]  # 4 x 3 cells into 8 units, not 99
     assert (result.settings.env, result.settings.rule, result.settings.agent) == (tiny.ENV, tiny.RULE, "custom")
     with pytest.raises(DiscorlError, match="given as an object"):
         trainer.resume(tmp_path / "run", updates=8)
-    assert trainer.resume(tmp_path / "run", agent=narrow, updates=8, eval_episodes=0).updates == 8
+    assert trainer.resume(tmp_path / "run", agent=mine, updates=8, eval_episodes=0).updates == 8
 
 
 def test_steps_are_rounded_up_to_updates() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import jax
 
 # Many tests run the same few programs, and compiling them takes longer than all the rest.
-jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+CACHE = str(Path(__file__).parents[1] / ".pytest_cache" / "jax")
+jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

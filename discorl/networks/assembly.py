@@ -1,5 +1,6 @@
 """Torso + the heads and the action model that a rule asks for = an agent's network."""
 
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -45,23 +46,19 @@ def assemble(
     num_actions = spec.num_actions
 
     def init(key: Key) -> NetworkParams:
-        key_torso, key_logits, key_y, key_model = jax.random.split(key, 4)
-        return NetworkParams(
-            torso=torso.init(key_torso),
-            logits=nn.init_linear(key_logits, width, num_actions, HEAD_SCALE),
-            y=nn.init_linear(key_y, width, needs.y, HEAD_SCALE),
-            model=init_model(key_model) if needs.model else (),
-        )
+        key_torso, key_heads, key_model = jax.random.split(key, 3)
+        sizes = [nn.LinearSize(width, outputs, HEAD_SCALE) for outputs in (num_actions, needs.y)]
+        logits, y = nn.init_linears(key_heads, sizes)
+        model = init_model(key_model) if needs.model else ()
+        return NetworkParams(torso=torso.init(key_torso), logits=logits, y=y, model=model)
 
     def init_model(key: Key) -> ModelParams:
-        cell, lstm, z, q, aux_pi = jax.random.split(key, 5)
-        return ModelParams(
-            cell=nn.init_linear(cell, width, model_width),
-            lstm=nn.init_lstm(lstm, num_actions, model_width),
-            z=nn.init_mlp(z, model_width, (*head_hidden, needs.z)),
-            q=nn.init_mlp(q, model_width, (*head_hidden, needs.q)),
-            aux_pi=nn.init_mlp(aux_pi, model_width, (*head_hidden, num_actions)),
-        )
+        cell, lstm = nn.LinearSize(width, model_width), nn.LinearSize(num_actions + model_width, 4 * model_width)
+        heads = [nn.mlp_sizes(model_width, (*head_hidden, outputs)) for outputs in (needs.z, needs.q, num_actions)]
+        made = nn.init_linears(key, [cell, lstm, *itertools.chain(*heads)])
+        depth = len(head_hidden) + 1
+        z, q, aux_pi = (made[2 + i * depth : 2 + (i + 1) * depth] for i in range(3))
+        return ModelParams(cell=made[0], lstm=made[1], z=z, q=q, aux_pi=aux_pi)
 
     def unroll(params: NetworkParams, memory: Memory, obs: Observation, first: Array) -> tuple[Array, Memory]:
         return torso.unroll(params.torso, memory, obs, first)

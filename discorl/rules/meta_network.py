@@ -61,12 +61,12 @@ class MetaTargets(NamedTuple):
 
 def init_meta_network(key: Key, config: DiscoConfig, scales: InitScales = InitScales()) -> MetaParams:
     shapes = array_shapes(config)
-    weights = [name for name in shapes if name.endswith("/w")]
+    names = [name.removesuffix("/w") for name in shapes if name.endswith("/w")]
     own = {"lstm/linear": scales.gate} | {f"lstm/linear_{i}": scales.heads for i in range(1, 5)}
+    sizes = [nn.LinearSize(*shapes[f"{name}/w"][-2:], scale=own.get(name)) for name in names]
     arrays = {}
-    for name, k in zip(weights, jax.random.split(key, len(weights)), strict=True):
-        layer = nn.init_linear(k, *shapes[name][-2:], scale=own.get(name.removesuffix("/w")))
-        arrays[name], arrays[name.removesuffix("w") + "b"] = layer
+    for name, layer in zip(names, nn.init_linears(key, sizes), strict=True):
+        arrays[f"{name}/w"], arrays[f"{name}/b"] = layer
     arrays["lstm/linear/b"] = arrays["lstm/linear/b"] + scales.gate_bias
     return from_arrays(arrays, config)
 

@@ -18,7 +18,8 @@ class Moments(NamedTuple):
 
 
 def fresh_moments() -> Moments:
-    return Moments(first=jnp.zeros(()), second=jnp.zeros(()), decay_product=jnp.ones(()))
+    zero, one = jnp.zeros((), jnp.float32), jnp.ones((), jnp.float32)
+    return Moments(first=zero, second=jnp.copy(zero), decay_product=one)
 
 
 def update_moments(moments: Moments, x: Float[Array, "T B"], decay: float) -> Moments:

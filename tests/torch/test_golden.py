@@ -5,9 +5,10 @@ The value transform h⁻¹ cancels in float32: the order in which 601 products a
 follows from them twice: from the recorded values at 1e-5, and unaided at 1e-5 plus what such rounding does to us.
 """
 
+import contextlib
 import copy
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ import torch_cases as cases
 from torch import Tensor
 
 from discorl.rule_config import DiscoConfig
-from discorl_torch.agent import DiscoAgent
 from discorl_torch.distributions import inverse_signed_hyperbolic, scalar_value
 from discorl_torch.learner import Learner
 from discorl_torch.losses import StepLosses
@@ -36,8 +36,8 @@ SUM_NOISE = 7e-6  # how far a float32 sum of 601 products p·bin is from the exa
 class Moment(NamedTuple):
     """Everything before an update and what the update logged."""
 
-    agent: DiscoAgent
-    target_agent: DiscoAgent
+    agent: Any
+    target_agent: Any
     rule_state: RuleState
     rollout: Rollout
     logs: dict[str, Tensor]
@@ -53,6 +53,21 @@ class Case(NamedTuple):
     noisy: list[tuple[list[Moment], Learner]]  # the same with other roundings of the values
 
 
+@contextlib.contextmanager
+def hearing(rule: DiscoRule) -> Iterator[list[StepLosses]]:
+    """What `rule.loss` says of every step, while it is used by others."""
+    heard: list[StepLosses] = []
+
+    def loss(*args: Any) -> tuple[Tensor, StepLosses]:
+        out = type(rule).loss(rule, *args)
+        heard.append(out[1])
+        return out
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rule, "loss", loss, raising=False)
+        yield heard
+
+
 def three_updates(data: cases.Data, rule: DiscoRule) -> tuple[list[Moment], Learner]:
     agent = cases.recorded_agent(data)
     cfg = cases.settings(data)
@@ -61,10 +76,7 @@ def three_updates(data: cases.Data, rule: DiscoRule) -> tuple[list[Moment], Lear
     for i in range(cfg["steps"]):
         before = copy.deepcopy(agent), copy.deepcopy(learner.target_agent), learner.rule_state
         rollout = cases.recorded_rollout(data, i)
-        with pytest.MonkeyPatch.context() as patch:
-            heard: list[StepLosses] = []
-            loss = rule.loss
-            patch.setattr(rule, "loss", lambda *args: (out := loss(*args), heard.append(out[1]))[0], raising=False)
+        with hearing(rule) as heard:
             logs = learner.update(rollout)
         grads = [p.grad.clone() for p in agent.parameters() if p.grad is not None]
         moments.append(Moment(*before, rollout, logs, grads, StepLosses(*(x.detach() for x in heard[0]))))
@@ -82,8 +94,8 @@ def case(request: pytest.FixtureRequest) -> Case:
     for seed in range(8):
         noise = torch.Generator().manual_seed(seed)
 
-        def rounded(logits: Tensor, bins: Tensor, noise: torch.Generator = noise) -> Tensor:
-            mean = logits.softmax(-1) @ bins
+        def rounded(p: Tensor, bins: Tensor, noise: torch.Generator = noise) -> Tensor:
+            mean = p @ bins
             return inverse_signed_hyperbolic(mean + SUM_NOISE * (2 * torch.rand(mean.shape, generator=noise) - 1))
 
         with pytest.MonkeyPatch.context() as patch:
@@ -116,11 +128,11 @@ def from_recorded_values(case: Case) -> tuple[Targets, Findings, StepLosses]:
     """The first update, with the recorded action values in place of our own; θ⁻ = θ there."""
     at = case.moments[0]
     with torch.no_grad():
-        state, action, view = see_and_take(at.agent, case.rule, at.rollout)
+        said, view = see_and_take(at.agent, case.rule, at.rollout)
         q = torch.tensor(case.data["step0/meta_out/q_value"])
         view = view._replace(actions=view.actions._replace(q=q))
         targets, _, findings = case.rule.explain(at.rule_state, Experience(at.rollout, view, view))
-        _, parts = case.rule.loss(state, action, targets, at.rollout)
+        _, parts = case.rule.loss(said, targets, at.rollout)
     return targets, findings, parts
 
 
@@ -137,7 +149,7 @@ def test_outputs_of_every_action(case: Case) -> None:
     assert set(outputs) == {"logits", "y", "z", "q", "aux_pi"}
     for name, got in outputs.items():
         close(got, case.data[f"step0/agent_out/{name}"])
-    close_value(scalar_value(outputs["q"].detach(), case.rule.bins), case.data["step0/meta_out/q_value"])
+    close_value(scalar_value(outputs["q"].detach().softmax(-1), case.rule.bins), case.data["step0/meta_out/q_value"])
     # logged there over all actions, here over the taken one
     np.testing.assert_allclose(outputs["z"][:-1].detach().mean(), case.data["step0/log/z"], rtol=1e-5, atol=1e-7)
 
@@ -145,11 +157,11 @@ def test_outputs_of_every_action(case: Case) -> None:
 def test_taken_action_is_one_of_them(case: Case) -> None:
     at = case.moments[0]
     everything = at.agent(at.rollout.obs, at.rollout.first)
-    _, action, _ = see_and_take(at.agent, case.rule, at.rollout)
+    said, _ = see_and_take(at.agent, case.rule, at.rollout)
     for name in ("z", "q", "aux_pi"):
         x = everything[name][:-1]
         index = at.rollout.action[..., None, None].expand(*x.shape[:2], 1, x.shape[-1])
-        close(getattr(action, name)[:-1], x.gather(2, index).squeeze(2).detach().numpy())
+        close(getattr(said, name).logits[:-1], x.gather(2, index).squeeze(2).detach().numpy())
 
 
 def test_action_values(case: Case) -> None:
@@ -178,8 +190,9 @@ def test_what_follows_from_action_values(case: Case) -> None:
 
 def test_targets(case: Case) -> None:
     _, findings, _ = from_recorded_values(case)
-    for ours, theirs in {"pi": "pi", "y": "y", "z": "z", "summary": "meta_input_emb"}.items():
-        close(getattr(findings.meta, ours), case.data[f"step0/meta_out/{theirs}"])
+    for name in ("pi", "y", "z"):
+        close(getattr(findings.meta, name).logits, case.data[f"step0/meta_out/{name}"])
+    close(findings.meta.summary, case.data["step0/meta_out/meta_input_emb"])
 
 
 def test_loss_of_every_step_from_recorded_values(case: Case) -> None:
@@ -233,8 +246,9 @@ def test_every_logged_scalar(case: Case, i: int) -> None:
     for theirs, ours in LOGGED.items():
         got, expected = case.moments[i].logs[ours], recorded[theirs]
         spread = max((moments[i].logs[ours] - got).abs().item() for moments, _ in case.noisy)
-        assert spread < MOST_SPREAD * max(1.0, abs(expected)), theirs
-        atol = 2e-4 if theirs in behind_transform else 2e-6
+        values = theirs in behind_transform
+        assert spread < (1e-3 if values else MOST_SPREAD) * max(1.0, abs(expected)), theirs
+        atol = 2e-4 if values else 2e-6
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=atol + 2 * spread, err_msg=theirs)
 
 
