@@ -33,7 +33,7 @@ def arrival(returns: np.ndarray, episodes: np.ndarray, level: float = 0.99) -> i
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rule", default="disco103")
     parser.add_argument("--size", type=int, default=8, help="rows and columns")
     parser.add_argument("--envs", type=int, default=2)
@@ -63,6 +63,7 @@ def main() -> None:
     state = jax.jit(training.init)(jax.random.split(jax.random.key(args.seed), args.seeds), hypers)
     advance = jax.jit(training.advance, static_argnums=3, donate_argnums=2)
     rows, begun = [], time.perf_counter()
+    returns = episodes = np.zeros((args.seeds, 0))
     while (done := len(rows) * args.stretch) < args.updates:
         state, info = advance(loaded.eta, hypers, state, args.stretch)
         rows.append(jax.device_get((info.return_sum, info.episodes, info.loss)))

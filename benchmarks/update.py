@@ -64,7 +64,8 @@ def ours(actions: int) -> Subject:
         box[0], info = step(eta, hypers, box[0], rollout)
         jax.block_until_ready(info)
 
-    return Subject("discorl", actions, run, step.memory_analysis().temp_size_in_bytes / 1e6, seconds)
+    memory = step.memory_analysis()
+    return Subject("discorl", actions, run, memory.temp_size_in_bytes / 1e6 if memory else float("nan"), seconds)
 
 
 def matmul() -> Callable[[], float]:
@@ -83,7 +84,7 @@ def matmul() -> Callable[[], float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30)
     rounds = parser.parse_args().rounds
     rate, subjects = matmul(), [ours(3), ours(18)]

@@ -52,7 +52,7 @@ _HOMES = {
     "resume": "trainer",
     "train": "trainer",
 }
-__all__ = sorted([*_HOMES, "envs", "networks"])
+_NAMES = sorted([*_HOMES, "envs", "networks"])
 
 
 def __getattr__(name: str) -> Any:
@@ -64,4 +64,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*_NAMES, "__version__"]

@@ -82,15 +82,15 @@ def signed_parabolic(x: Float[Array, "*S"]) -> Float[Array, "*S"]:
 class ValueBins(NamedTuple):
     """K equal bins on [−limit, limit] of signed-hyperbolic space; static, not an array."""
 
-    count: int
+    size: int
     limit: float
 
     @property
     def spacing(self) -> float:
-        return 2 * self.limit / (self.count - 1)
+        return 2 * self.limit / (self.size - 1)
 
     def centres(self, dtype: jnp.dtype) -> Float[Array, " K"]:
-        return jnp.linspace(-self.limit, self.limit, self.count, dtype=dtype)
+        return jnp.linspace(-self.limit, self.limit, self.size, dtype=dtype)
 
 
 def scalar_value(logits: Float[Array, "*S K"], bins: ValueBins) -> Float[Array, "*S"]:
@@ -104,7 +104,7 @@ def two_hot(x: Float[Array, "*S"], bins: ValueBins) -> Float[Array, "*S K"]:
     position = (jnp.clip(x, -bins.limit, bins.limit) + bins.limit) / bins.spacing
     lower, upper = jnp.floor(position), jnp.ceil(position)
     low = bins.spacing * (upper - position) / (bins.spacing * (upper - lower) + TWO_HOT_EPS)
-    edges = (one_hot(edge.astype(jnp.int32), bins.count) for edge in (lower, upper))
+    edges = (one_hot(edge.astype(jnp.int32), bins.size) for edge in (lower, upper))
     at_lower, at_upper = (edge.astype(x.dtype) for edge in edges)
     return at_lower * low[..., None] + at_upper * (1 - low[..., None])
 
@@ -115,5 +115,3 @@ def value_cross_entropy(
     """CE(two-hot(h(target)), logits); the two-hot weights add up to 1, so one pass over the logits is enough."""
     weights = two_hot(signed_hyperbolic(target), bins)
     return log_sum_exp(logits) - (weights * logits).sum(-1)
-
-

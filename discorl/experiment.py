@@ -99,7 +99,7 @@ def build_network(agent: Agent, spec: EnvSpec, needs: Needs, asked: Settings) ->
 
 def training_config(full: Settings) -> training.TrainConfig:
     """The static sizes."""
-    names = ("envs", "batch", "rollout", "replay_size", "replay_share")
+    names = ("envs", "batch", "rollout", "replay_size", "replay_share", "mask")
     return training.TrainConfig(**{name: getattr(full, name) for name in names})
 
 

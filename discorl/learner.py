@@ -12,7 +12,7 @@ from discorl.optim import AdamState, Hypers, adam, global_norm, init_adam, polya
 from discorl.rules.base import Eta, Info, RuleState, Targets, UpdateRule
 from discorl.types import ActionOutput, Experience, Key, Observation, Params, Rollout, View
 
-Mask = Literal["reference", "all"]
+Mask = Literal["reference", "all"]  # by name: it arrives from a file or a command line
 MASK_EPS = 1e-8  # a batch that is masked altogether has loss 0
 
 
@@ -54,7 +54,7 @@ def see(network: AgentNetwork, rule: UpdateRule, eta: Eta, params: Params, rollo
     return View(logits=state.logits, y=state.y, actions=jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), digests))
 
 
-def loss_mask(rollout: Rollout, mask: Mask) -> Float[Array, "T B"]:
+def loss_mask(rollout: Rollout, mask: str) -> Float[Array, "T B"]:
     """The released code gives no weight to the first step of an episode; `all` uses every step."""
     if mask == "all":
         return jnp.ones_like(rollout.reward)
@@ -62,7 +62,7 @@ def loss_mask(rollout: Rollout, mask: Mask) -> Float[Array, "T B"]:
 
 
 def agent_loss(
-    network: AgentNetwork, rule: UpdateRule, mask: Mask, params: Params, targets: Targets, rollout: Rollout
+    network: AgentNetwork, rule: UpdateRule, mask: str, params: Params, targets: Targets, rollout: Rollout
 ) -> tuple[Float[Array, ""], Info]:
     """The masked mean of the rule's loss. Targets are arguments, not closures: see `UpdateRule`."""
     embedding, _ = network.unroll(params, rollout.memory, rollout.obs, rollout.first)
@@ -78,7 +78,7 @@ def agent_loss(
     return (weights * losses).sum() / (weights.sum() + MASK_EPS), info
 
 
-def make_learner(network: AgentNetwork, rule: UpdateRule, mask: Mask = "reference") -> Learner:
+def make_learner(network: AgentNetwork, rule: UpdateRule, mask: str = "reference") -> Learner:
     keep = rule.needs.target_keep
 
     def init(key: Key, obs: Observation) -> LearnerState:

@@ -103,9 +103,7 @@ def zero_lstm_state(width: int, batch: tuple[int, ...] = ()) -> LSTMState:
     return LSTMState(hidden=jnp.zeros(shape, jnp.float32), cell=jnp.zeros(shape, jnp.float32))
 
 
-def lstm_unroll_backwards(
-    params: Linear, x: Float[Array, "T B I"], reset: Bool[Array, "T B"]
-) -> Float[Array, "T B H"]:
+def lstm_unroll_backwards(params: Linear, x: Float[Array, "T B I"], reset: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
     """Hidden states of an LSTM that runs from the last step to the first; `reset[t]` clears it before step t.
 
     The input product does not depend on the state: it is one large product outside the loop.

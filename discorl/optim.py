@@ -25,13 +25,13 @@ class Hypers(NamedTuple):
 class AdamState(NamedTuple):
     first: PyTree[Array]
     second: PyTree[Array]
-    count: Int[Array, ""]
+    steps: Int[Array, ""]
 
 
 def init_adam(params: Params) -> AdamState:
     # two trees of zeros, not one twice: donated buffers must not alias
     first, second = (jax.tree.map(jnp.zeros_like, params) for _ in range(2))
-    return AdamState(first=first, second=second, count=jnp.zeros((), jnp.int32))
+    return AdamState(first=first, second=second, steps=jnp.zeros((), jnp.int32))
 
 
 def scheduled_rate(hypers: Hypers, count: Int[Array, ""]) -> Float[Array, ""]:
@@ -42,21 +42,19 @@ def scheduled_rate(hypers: Hypers, count: Int[Array, ""]) -> Float[Array, ""]:
     return hypers.learning_rate * up * down
 
 
-def adam(
-    grads: Params, state: AdamState, params: Params, hypers: Hypers
-) -> tuple[Params, AdamState]:
+def adam(grads: Params, state: AdamState, params: Params, hypers: Hypers) -> tuple[Params, AdamState]:
     """The change to add to `params`, and the next state.
 
         m ← β₁m + (1−β₁)g,  ν ← β₂ν + (1−β₂)g²,  Δ = −α·(clip(m̂/(√ν̂ + ε), ±max) + decay·θ)
 
     Kingma & Ba 2015 (https://arxiv.org/abs/1412.6980); decoupled decay after Loshchilov & Hutter 2019.
     """
-    count = state.count + 1
+    count = state.steps + 1
     b1, b2 = hypers.first_decay, hypers.second_decay
     first = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.first, grads)
     second = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * jnp.square(g), state.second, grads)
     fix_first, fix_second = (1 - jnp.power(jnp.float32(b), count.astype(jnp.float32)) for b in (b1, b2))
-    rate = scheduled_rate(hypers, state.count)
+    rate = scheduled_rate(hypers, state.steps)
 
     def change(m: Array, v: Array, p: Array) -> Array:
         # The meta-gradient must not flow through the scale of an update: d√ν/dν blows up at ν ≈ 0.
@@ -64,7 +62,7 @@ def adam(
         step = jnp.clip(m / fix_first / scale, -hypers.max_update, hypers.max_update)
         return (-rate * (step + hypers.weight_decay * p)).astype(p.dtype)
 
-    return jax.tree.map(change, first, second, params), AdamState(first=first, second=second, count=count)
+    return jax.tree.map(change, first, second, params), AdamState(first=first, second=second, steps=count)
 
 
 def global_norm(tree: PyTree[Array]) -> Float[Array, ""]:

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import secrets
+import urllib.error
 import urllib.request
 import zipfile
 import zlib
@@ -306,6 +307,8 @@ def _fetch_disco103() -> bytes:
             with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT) as response:
                 content = response.read()
         except (OSError, http.client.HTTPException, ValueError) as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()  # it holds the connection
             failure = error
             continue
         if hashlib.sha256(content).hexdigest() == DISCO103_SHA256:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from discorl import acting
 from discorl.envs.base import Environment, EpisodeEnd, batch
-from discorl.errors import DiscorlError, require_positive
+from discorl.errors import DiscorlError, near_matches, require_positive
 from discorl.learner import LearnerInfo, LearnerState, Mask, make_learner
 from discorl.networks.base import AgentNetwork, check_network
 from discorl.optim import Hypers
@@ -28,11 +28,13 @@ class TrainConfig:
     rollout: int = 28  # transitions per trajectory
     replay_size: int = 1024  # trajectories kept
     replay_share: float = 1.0  # of a batch; the rest is the newest rollout
-    mask: Mask = "reference"
+    mask: str = "reference"  # steps that count in the loss, see `learner.loss_mask`
 
     def __post_init__(self) -> None:
         for name in ("envs", "batch", "rollout", "replay_size"):
             require_positive(name, getattr(self, name))
+        if self.mask not in get_args(Mask):
+            raise DiscorlError(f"unknown mask {self.mask!r}; {near_matches(self.mask, get_args(Mask))}")
         if not 0 <= self.replay_share <= 1:
             raise DiscorlError(f"replay_share must lie in [0, 1], got {self.replay_share}")
         if self.fresh_count > self.envs:
@@ -156,5 +158,3 @@ def over_seeds(training: Training) -> Training:
         return jax.lax.map(lambda state: training.advance(eta, hypers, state, updates), states)
 
     return training._replace(init=init, advance=advance)
-
-

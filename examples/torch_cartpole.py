@@ -1,3 +1,4 @@
+# ci: --rollouts 12 --log-every 4
 """CartPole from Gymnasium in PyTorch with a discovered rule.
 
     pip install 'discorl[torch]' gymnasium

@@ -1,3 +1,4 @@
+# ci: --updates 40
 """Catch in PyTorch with a discovered rule: the protocol of the published evaluation.
 
     python examples/torch_catch.py                # the default rule, 1000 updates

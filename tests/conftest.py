@@ -5,9 +5,15 @@ from pathlib import Path
 
 import jax
 import pytest
+import tiny
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+# Many tests run the same few programs, and compiling them takes longer than all the rest.
+jax.config.update("jax_compilation_cache_dir", tiny.CACHE)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = "disco_103.npz"

@@ -32,7 +32,7 @@ def test_the_second_call_does_not_trace_again(rule: UpdateRule, key: jax.Array) 
         state, info = step(eta, Hypers(1e-2), state, small.rollout(seed))
         assert jnp.isfinite(info.total_loss)
     assert len(traces) == 1
-    assert int(state.optimizer.count) == 3
+    assert int(state.optimizer.steps) == 3
 
 
 def test_compiled_and_not_compiled_agree() -> None:

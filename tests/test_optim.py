@@ -40,9 +40,7 @@ def test_clipping_comes_after_adam() -> None:
     np.testing.assert_allclose(change["w"], [-0.5, -0.5], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("update", "expected"), [(0, 0.025), (1, 0.05), (3, 0.1), (50, 0.05), (100, 0.0), (200, 0.0)]
-)
+@pytest.mark.parametrize(("update", "expected"), [(0, 0.025), (1, 0.05), (3, 0.1), (50, 0.05), (100, 0.0), (200, 0.0)])
 def test_warm_up_then_half_a_cosine(update: int, expected: float) -> None:
     hypers = Hypers(learning_rate=0.1, warmup=4, decay=100)
     np.testing.assert_allclose(scheduled_rate(hypers, jnp.int32(update)), expected, atol=3e-4)

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import small
-import tiny  # noqa: F401  turns the compilation cache on
 
 from discorl import networks
 from discorl.envs import catch
@@ -117,6 +116,7 @@ def test_learning_starts_once_the_replay_holds_a_batch(training) -> None:
         ({"replay_share": 1.5}, r"replay_share must lie in \[0, 1\]"),
         ({"replay_share": 0.0, "batch": 64, "envs": 2}, "only 2 environments"),
         ({"replay_size": 1}, "must hold one rollout"),
+        ({"mask": "al"}, "unknown mask 'al'; did you mean 'all'"),
     ],
 )
 def test_impossible_sizes_are_refused(wrong: dict, message: str) -> None:

@@ -3,14 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import jax
-
-# Many tests run the same few programs, and compiling them takes longer than all the rest.
-CACHE = str(Path(__file__).parents[1] / ".pytest_cache" / "jax")
-jax.config.update("jax_compilation_cache_dir", CACHE)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
+CACHE = str(Path(__file__).parents[1] / ".pytest_cache" / "jax")  # of compiled programs, for all tests
 ENV, RULE = "catch:4x3", "actor_critic"
 SIZES: dict[str, Any] = {
     "updates": 6,

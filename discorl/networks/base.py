@@ -37,14 +37,10 @@ class Torso(NamedTuple):
 
     init: Callable[[Key], Params]
     memory: Callable[[int], Memory]
-    unroll: Callable[
-        [Params, Memory, Observation, Bool[Array, "T B"]], tuple[Float[Array, "T B E"], Memory]
-    ]
+    unroll: Callable[[Params, Memory, Observation, Bool[Array, "T B"]], tuple[Float[Array, "T B E"], Memory]]
 
 
-def feed_forward(
-    init: Callable[[Key], Params], apply: Callable[[Params, Observation], Float[Array, "N E"]]
-) -> Torso:
+def feed_forward(init: Callable[[Key], Params], apply: Callable[[Params, Observation], Float[Array, "N E"]]) -> Torso:
     """A torso from a plain function of a batch of observations `[N, ...]`."""
 
     def unroll(params: Params, memory: Memory, obs: Observation, first: Array) -> tuple[Array, Memory]:

@@ -50,7 +50,7 @@ class ActorCriticLossInfo(NamedTuple):
 
 def actor_critic(config: ActorCriticConfig = ActorCriticConfig()) -> UpdateRule:
     """Here the network's y is a categorical value of the state."""
-    bins = ValueBins(count=config.value_bins, limit=config.max_value)
+    bins = ValueBins(size=config.value_bins, limit=config.max_value)
 
     def start(key: Key, obs: Observation) -> ValueMoments:
         del key, obs

@@ -85,7 +85,7 @@ class StepLosses(NamedTuple):
 
 def disco(config: DiscoConfig = DiscoConfig(), scales: InitScales = InitScales(), name: str = "disco") -> UpdateRule:
     """A discovered rule of any size; its weights η come from `init` or from a rule file."""
-    bins = ValueBins(count=config.value_bins, limit=config.max_value)
+    bins = ValueBins(size=config.value_bins, limit=config.max_value)
 
     def init(key: Key) -> MetaParams:
         return init_meta_network(key, config, scales)

@@ -43,9 +43,7 @@ def test_renaming_actions_renames_the_policy_target_and_nothing_else(actions: in
         logits = params.logits._replace(w=params.logits.w[:, order], b=params.logits.b[order])
         return params._replace(logits=logits, model=model._replace(lstm=model.lstm._replace(w=rows), aux_pi=aux_pi))
 
-    state = case.state._replace(
-        params=renamed(case.state.params), target_params=renamed(case.state.target_params)
-    )
+    state = case.state._replace(params=renamed(case.state.params), target_params=renamed(case.state.target_params))
     rollout = case.rollout._replace(
         action=jnp.asarray(inverse, jnp.int32)[case.rollout.action],
         behaviour_logits=case.rollout.behaviour_logits[..., order],

@@ -1,5 +1,7 @@
 """Every recursion against the double loop it stands for, and the identities that tie them together."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ T = 9
 LAMBDA = 0.9
 
 
-def stream(seed: int, ends: bool = True) -> dict[str, np.ndarray]:
+def stream(seed: int, ends: bool = True) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
     alive = rng.random(T) > (0.3 if ends else -1)
@@ -73,7 +75,7 @@ def test_retrace_equals_its_sum(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_vtrace_equals_its_sum(seed: int) -> None:
     x = stream(seed)
-    got = vtrace(*map(jnp.asarray, (x["r"], x["gamma"], x["v"], x["rho"])), LAMBDA)
+    got = vtrace(jnp.asarray(x["r"]), jnp.asarray(x["gamma"]), jnp.asarray(x["v"]), jnp.asarray(x["rho"]), LAMBDA)
     target, advantage = vtrace_slow(x["r"], x["gamma"], x["v"], x["rho"], LAMBDA)
     np.testing.assert_allclose(got.target, target, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(got.advantage, advantage, rtol=1e-5, atol=1e-5)
@@ -82,7 +84,7 @@ def test_vtrace_equals_its_sum(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_gae_equals_its_sum(seed: int) -> None:
     x = stream(seed)
-    got = gae(*map(jnp.asarray, (x["r"], x["gamma"], x["v"])), LAMBDA)
+    got = gae(jnp.asarray(x["r"]), jnp.asarray(x["gamma"]), jnp.asarray(x["v"]), LAMBDA)
     np.testing.assert_allclose(got, gae_slow(x["r"], x["gamma"], x["v"], LAMBDA), rtol=1e-5, atol=1e-5)
 
 
@@ -96,7 +98,7 @@ def test_without_traces_retrace_is_one_step_of_bootstrapping() -> None:
 def test_on_policy_vtrace_is_gae() -> None:
     x = stream(1)
     one = np.ones(T, np.float32)
-    got = vtrace(*map(jnp.asarray, (x["r"], x["gamma"], x["v"], one)), LAMBDA)
+    got = vtrace(jnp.asarray(x["r"]), jnp.asarray(x["gamma"]), jnp.asarray(x["v"]), jnp.asarray(one), LAMBDA)
     expected = gae_slow(x["r"], x["gamma"], x["v"], LAMBDA)
     np.testing.assert_allclose(got.target - x["v"][:-1], expected, rtol=1e-4, atol=1e-5)
 

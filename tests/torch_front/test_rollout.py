@@ -45,7 +45,8 @@ class Count(gymnasium.Env):
 
 def vector_env(mode: str, **options):
     makers = [lambda: Count(**options), lambda: Count(**(options | {"terminate": options.get("terminate", 99) + 1}))]
-    return gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=gymnasium.vector.AutoresetMode(mode))
+    mode = gymnasium.vector.AutoresetMode(mode)
+    return gymnasium.vector.SyncVectorEnv(makers, copy=False, autoreset_mode=mode)  # its observations are one array
 
 
 def vector_agent(**options) -> DiscoAgent:
