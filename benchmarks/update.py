@@ -2,21 +2,23 @@
 
     python benchmarks/update.py [--rounds 30]
 
-The floor is the useful work (19.5 GFLOP for 28×64 transitions and 3 actions, 43.6 with 18) at the rate of a 1024³
-float32 product, measured between the updates: machines are noisy, ratios less so. `disco-torch` 0.4.0 joins the table
-where it is installed.
+Updates are measured as training runs them, several in one compiled program, and one call at a time. The floor is the
+useful work (19.5 GFLOP for 28×64 transitions and 3 actions, 43.6 with 18) at the rate of a 1024³ float32
+product, measured between the updates: machines are noisy, ratios less so. The PyTorch front and `disco-torch` 0.4.0
+join the table where they and the published rule are present.
 """
 
 import argparse
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from discorl import networks
+from discorl import networks, rule_files
 from discorl.envs.base import EnvSpec
 from discorl.learner import make_learner
 from discorl.optim import Hypers
@@ -27,10 +29,14 @@ T, B = 28, 64
 FLOOR_GFLOP = {3: 19.5, 18: 43.6}
 
 
+STRETCH = 5
+
+
 class Subject(NamedTuple):
     name: str
     actions: int
-    run: Callable[[], Any]  # one update, waited for
+    updates: int  # per run
+    run: Callable[[], Any]  # waited for
     megabytes: float  # of temporaries
     compile_seconds: float
 
@@ -49,14 +55,18 @@ def make_rollout(actions: int, seed: int = 0) -> Rollout:
     )
 
 
-def ours(actions: int) -> Subject:
+def ours(actions: int, updates: int) -> Subject:
     rule = disco()
     spec = EnvSpec("random", actions, jax.ShapeDtypeStruct((8, 8), jnp.float32))
     learner = make_learner(networks.mlp(spec, rule.needs), rule)
     eta, rollout, hypers = rule.init(jax.random.key(1)), make_rollout(actions), Hypers()
     state = learner.init(jax.random.key(0), rollout.obs[0, 0])
+
+    def stretch(eta, hypers, state, rollout):
+        return jax.lax.scan(lambda s, _: learner.step(eta, hypers, s, rollout), state, length=updates)
+
     begun = time.perf_counter()
-    step = jax.jit(learner.step, donate_argnums=2).lower(eta, hypers, state, rollout).compile()
+    step = jax.jit(stretch, donate_argnums=2).lower(eta, hypers, state, rollout).compile()
     seconds = time.perf_counter() - begun
     box = [state]
 
@@ -65,7 +75,24 @@ def ours(actions: int) -> Subject:
         jax.block_until_ready(info)
 
     memory = step.memory_analysis()
-    return Subject("discorl", actions, run, memory.temp_size_in_bytes / 1e6 if memory else float("nan"), seconds)
+    name = "in training" if updates > 1 else "one call"
+    return Subject(name, actions, updates, run, memory.temp_size_in_bytes / 1e6 if memory else float("nan"), seconds)
+
+
+def peers(actions: int) -> list[Subject]:
+    """Updates in PyTorch, of the same weights and shapes: ours, and disco-torch with an agent as its users write it."""
+    if find_spec("torch") is None or find_spec("disco_torch") is None:
+        return []
+    import torch_update as other
+
+    path = str(rule_files.find("disco103"))
+    rollout = other.make_rollout(actions)
+    agents = [other.DiscoAgent(other.MLPTorso(other.OBS), np.zeros(other.OBS), actions) for _ in range(2)]
+    made = {
+        "discorl_torch": other.our_update(path, agents[0], rollout),
+        "disco-torch 0.4.0": other.their_update(path, other.StepwiseAgent(agents[1]), rollout),
+    }
+    return [Subject(name, actions, 1, run, float("nan"), 0.0) for name, run in made.items()]
 
 
 def matmul() -> Callable[[], float]:
@@ -87,7 +114,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30)
     rounds = parser.parse_args().rounds
-    rate, subjects = matmul(), [ours(3), ours(18)]
+    rate, subjects = matmul(), [ours(actions, updates) for actions in FLOOR_GFLOP for updates in (STRETCH, 1)]
+    subjects += [subject for actions in FLOOR_GFLOP for subject in peers(actions)]
     for subject in subjects:
         subject.run()
     rates: list[float] = []
@@ -98,7 +126,7 @@ def main() -> None:
             before = rate()
             begun = time.perf_counter()
             subject.run()
-            took = time.perf_counter() - begun
+            took = (time.perf_counter() - begun) / subject.updates
             around = 0.5 * (before + rate())
             rates.append(around)
             seconds[i].append(took)

@@ -49,14 +49,18 @@ def entropy(logits: Float[Array, "*S A"]) -> Float[Array, "*S"]:
     return jnp.log(total) - (weights * (logits - peak[..., None])).sum(-1) / total
 
 
-def kl(target: Float[Array, "*S A"], logits: Float[Array, "*S A"]) -> Float[Array, "*S"]:
+def kl(
+    target: Float[Array, "*S A"], logits: Float[Array, "*S A"], normaliser: Float[Array, "*S"] | None = None
+) -> Float[Array, "*S"]:
     """KL(P(target) ‖ P(logits)) = Σ p·(t − x) − lse(t) + lse(x), both given as logits.
 
-    Written so that its gradient in x is P(x) − p at the price of one exponential per entry.
+    Written so that its gradient in x is P(x) − p at the price of one exponential per entry; none if the caller has
+    lse(x) already and gives it as `normaliser`.
     """
     weights, total, peak = softmax(target)
     p = weights / total[..., None]
-    return (p * (target - logits)).sum(-1) - (jnp.log(total) + peak) + log_sum_exp(logits)
+    normaliser = log_sum_exp(logits) if normaliser is None else normaliser
+    return (p * (target - logits)).sum(-1) - (jnp.log(total) + peak) + normaliser
 
 
 def signed_log(x: Float[Array, "*S"]) -> Float[Array, "*S"]:

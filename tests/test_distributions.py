@@ -61,7 +61,7 @@ def test_two_hot_is_a_distribution_with_the_right_mean(bins: d.ValueBins) -> Non
     weights = d.two_hot(x, bins)
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=3e-6)
     assert ((weights > 0).sum(-1) <= 2).all()
-    mean = weights @ bins.centres(jnp.float32)
+    mean = weights @ bins.centres(x.dtype)
     np.testing.assert_allclose(mean, np.clip(x, -bins.limit, bins.limit), atol=2e-5 * bins.limit)
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from discorl import nn
-from discorl.distributions import ValueBins, entropy, kl, scalar_value, value_cross_entropy
+from discorl.distributions import ValueBins, entropy, kl, log_sum_exp, scalar_value, value_cross_entropy
 from discorl.rule_config import DiscoConfig
 from discorl.rules.base import UpdateRule
 from discorl.rules.features import Embedded, shared_features
@@ -175,7 +175,8 @@ def step_losses(
     next_policy = jax.lax.stop_gradient(state.logits[1:])  # the auxiliary policy learns from the policy, not back
     return StepLosses(
         pi=kl(targets.pi, state.logits[:-1]),
-        y=kl(targets.y, state.y[:-1]),
+        # over all T+1 rows, because the rule has made these exponentials already: the compiler sees them once
+        y=kl(targets.y, state.y[:-1], log_sum_exp(state.y)[:-1]),
         z=kl(targets.z, action.z),
         aux=rollout.discount * kl(next_policy, action.aux_pi),  # there is no next policy after the end
         q=value_cross_entropy(targets.value, action.q, bins),
@@ -192,7 +193,7 @@ def _loss_info(parts: StepLosses, state: StateOutput, action: ActionOutput) -> D
             aux_loss=parts.aux,
             q_loss=parts.q,
             entropy=entropy(state.logits[:-1]),
-            y_entropy=entropy(state.y[:-1]),
+            y_entropy=entropy(state.y)[:-1],
             z_entropy=entropy(action.z),
             aux_entropy=entropy(action.aux_pi),
             aux_target_entropy=entropy(state.logits[1:]),
