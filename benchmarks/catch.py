@@ -17,6 +17,7 @@ import numpy as np
 from discorl import networks
 from discorl.envs import catch
 from discorl.optim import Hypers
+from discorl.plots import learning_curve
 from discorl.rules.library import load_rule
 from discorl.training import TrainConfig, make_training, over_seeds
 
@@ -30,6 +31,13 @@ def arrival(returns: np.ndarray, episodes: np.ndarray, level: float = 0.99) -> i
     rate = (caught[WINDOW:] - caught[:-WINDOW]) / (played[WINDOW:] - played[:-WINDOW])
     there = np.flatnonzero(rate >= level)
     return int(there[0]) + WINDOW + 1 if there.size else None
+
+
+def picture(path: Path, returns: np.ndarray, episodes: np.ndarray, title: str, steps: int) -> None:
+    """Return per 10 rollouts against environment steps, one thin line per seed."""
+    ten = returns.shape[1] // 10
+    mean = returns[:, : 10 * ten].reshape(-1, ten, 10).sum(-1) / episodes[:, : 10 * ten].reshape(-1, ten, 10).sum(-1)
+    learning_curve(path, 10 * steps * np.arange(1, ten + 1), mean, title)
 
 
 def parse() -> argparse.Namespace:
@@ -49,7 +57,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--updates", type=int, default=2000)
     parser.add_argument("--stretch", type=int, default=50)
-    parser.add_argument("--out", type=Path, help="where the curves go (.npz)")
+    parser.add_argument("--out", type=Path, help="where the curves go (.npz), and their picture beside it (.png)")
     return parser.parse_args()
 
 
@@ -73,6 +81,9 @@ def main() -> None:
         print(f"{done + args.stretch:6d} updates, {each:.0f} ms each, catch %:", *rate, flush=True)
         if args.out:
             np.savez_compressed(args.out, returns=returns, episodes=episodes, losses=losses)
+    if args.out:
+        title = f"{args.rule} on Catch {args.size}×{args.size}, {args.seeds} seeds"
+        picture(args.out.with_suffix(".png"), returns, episodes, title, training.steps_per_update)
     arrived = [arrival(r, e) for r, e in zip(returns, episodes, strict=True)]
     print("rollouts to 99 %:", *(a if a else f">{args.updates}" for a in arrived))
     print(f"{sum(a is not None for a in arrived)} of {args.seeds} seeds arrived")

@@ -148,7 +148,7 @@ def over_seeds(training: Training) -> Training:
     """The same training for many agents at once: keys, states and infos get a leading `[seeds]` axis.
 
     Agents take turns inside the one program (`lax.map`) instead of side by side (`vmap`): on CPU one agent's products
-    fill the machine, and batched products are slower than one after the other (benchmarks/train.py).
+    fill the machine, and batched ones gain nothing but take the memory of all (benchmarks/train.py).
     """
 
     def init(keys: Key, hypers: Hypers) -> TrainState:
