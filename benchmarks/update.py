@@ -12,6 +12,7 @@ import argparse
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
+from math import isnan, nan
 from typing import Any, NamedTuple
 
 import jax
@@ -76,7 +77,7 @@ def ours(actions: int, updates: int) -> Subject:
 
     memory = step.memory_analysis()
     name = "in training" if updates > 1 else "one call"
-    return Subject(name, actions, updates, run, memory.temp_size_in_bytes / 1e6 if memory else float("nan"), seconds)
+    return Subject(name, actions, updates, run, memory.temp_size_in_bytes / 1e6 if memory else nan, seconds)
 
 
 def peers(actions: int) -> list[Subject]:
@@ -92,7 +93,7 @@ def peers(actions: int) -> list[Subject]:
         "discorl_torch": other.our_update(path, agents[0], rollout),
         "disco-torch 0.4.0": other.their_update(path, other.StepwiseAgent(agents[1]), rollout),
     }
-    return [Subject(name, actions, 1, run, float("nan"), 0.0) for name, run in made.items()]
+    return [Subject(name, actions, 1, run, nan, nan) for name, run in made.items()]
 
 
 def matmul() -> Callable[[], float]:
@@ -108,6 +109,10 @@ def matmul() -> Callable[[], float]:
         return 5 * 2 * 1024**3 / 1e9 / (time.perf_counter() - begun)
 
     return rate
+
+
+def shown(number: float, digits: int) -> str:
+    return "–" if isnan(number) else f"{number:.{digits}f}"
 
 
 def main() -> None:
@@ -138,7 +143,7 @@ def main() -> None:
         low, mid, high = np.percentile(ratios[i], [25, 50, 75])
         print(
             f"| {s.name} | {s.actions} | {np.median(seconds[i]):.3f} | {min(seconds[i]):.3f} "
-            f"| {mid:.2f} ({low:.2f}–{high:.2f}) | {s.megabytes:.0f} | {s.compile_seconds:.1f} |"
+            f"| {mid:.2f} ({low:.2f}–{high:.2f}) | {shown(s.megabytes, 0)} | {shown(s.compile_seconds, 1)} |"
         )
 
 
