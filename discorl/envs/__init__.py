@@ -1,6 +1,7 @@
 """Environments as pure functions: the contract, batches of them, and a few small worlds."""
 
 from discorl.envs import probes as probes
+from discorl.envs import suites as suites
 from discorl.envs.base import BatchedEnvironment as BatchedEnvironment
 from discorl.envs.base import BatchState as BatchState
 from discorl.envs.base import BatchStep as BatchStep

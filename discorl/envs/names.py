@@ -4,10 +4,11 @@ import importlib
 import operator
 import re
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from discorl.envs import probes
+from discorl.envs import probes, suites
 from discorl.envs.base import BatchedEnvironment, Environment
 from discorl.envs.catch import catch
 from discorl.envs.compliance import check
@@ -42,6 +43,10 @@ NAMED = {
     "probe/delayed": Named("reward one step later: does the value bootstrap?", probes.delayed),
     "probe/action": Named("reward for one of two actions: does the policy move?", probes.action),
     "probe/both": Named("reward if the action tells what is seen: does the policy look?", probes.both),
+    **{
+        name: Named(f"{entry.split}: {entry.description}", partial(suites.environment, name))
+        for name, entry in suites.FAMILIES.items()
+    },
 }
 
 # Adapters to other libraries go here; import the library inside `make`, so that only those who name it need it.
@@ -54,8 +59,9 @@ def listing() -> tuple[tuple[str, str], ...]:
     """Every name and every pattern of names, each with one line about it."""
     named = [(name, entry.description) for name, entry in NAMED.items()]
     families = [(f"{prefix}:{adapter.usage}", adapter.description) for prefix, adapter in ADAPTERS.items()]
+    tasks = ("FAMILY:NUMBER", "another task of a discovery or held-out family, for example grid/goals:7")
     yours = ("MODULE:ATTRIBUTE", "your own: a discorl.envs.Environment, or a function without arguments returning one")
-    return (*named, *families, yours)
+    return (*named, *families, tasks, yours)
 
 
 def make(name: str) -> Environment:
@@ -65,6 +71,8 @@ def make(name: str) -> Environment:
     prefix, colon, rest = name.partition(":")
     if colon and prefix in ADAPTERS:
         return ADAPTERS[prefix].make(rest)
+    if colon and prefix in suites.FAMILIES:
+        return suites.environment(prefix, rest or "?")
     if colon and rest and all(part.isidentifier() for part in prefix.split(".")):
         env = _from_object(_imported(prefix, rest), source=name)
         check(env)
