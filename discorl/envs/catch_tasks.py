@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from discorl.envs.base import Environment, EnvSpec, TimeStep
-from discorl.envs.families import Family, Range, Span, below, real, whole
+from discorl.envs.families import Family, Range, Span, below, coarse, real, whole
 from discorl.types import Key
 
 
@@ -92,7 +92,7 @@ def catch_tasks(name: str, ranges: CatchRanges) -> Family:
             return state, observe(state)
 
         def step(key: Key, state: CatchTaskState, action: Int[Array, ""]) -> tuple[CatchTaskState, TimeStep]:
-            u = jax.random.uniform(key, (4,))
+            u = coarse(key)
             move = jnp.where(u[0] < task.slip, 0, action - 1)
             paddle = jnp.clip(state.paddle + move, 0, task.columns - 1)
             gust = jnp.where(u[1] < task.wind, jnp.where(u[2] < task.lean, 1, -1), 0)

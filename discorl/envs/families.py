@@ -57,6 +57,12 @@ def below(u: Float[Array, ""], count: Int[Array, ""]) -> Int[Array, ""]:
     return jnp.minimum((u * count.astype(jnp.float32)).astype(jnp.int32), count - 1)
 
 
+def coarse(key: Key) -> Float[Array, "4"]:
+    """Four numbers in [0, 1), multiples of 1/256, of one random word: each further word takes longer to compile."""
+    word = jax.random.bits(key, dtype=jnp.uint32)
+    return ((word >> jnp.arange(0, 32, 8, dtype=jnp.uint32)) & jnp.uint32(255)).astype(jnp.float32) / 256
+
+
 def pick(table: Array, index: Int[Array, ""]) -> Array:
     """`table[index]` of a small table, compared and summed: many small gathers in a batch are slow."""
     return jnp.sum(jnp.where(jnp.arange(table.shape[0]) == index, table, jnp.zeros((), table.dtype)), dtype=table.dtype)

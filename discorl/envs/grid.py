@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from discorl.envs.base import Environment, EnvSpec, TimeStep
-from discorl.envs.families import Family, below, pick
+from discorl.envs.families import Family, below, coarse, pick
 from discorl.types import Key
 
 MOVES = ("up", "down", "left", "right", "stay")
@@ -73,7 +73,7 @@ def grid_world(spec: EnvSpec, encoding: Encoding, task: GridTask) -> Environment
         return state, encoding.observe(task, state)
 
     def step(key: Key, state: GridState, action: Int[Array, ""]) -> tuple[GridState, TimeStep]:
-        u = jax.random.uniform(key, (2,))
+        u = coarse(key)
         action = jnp.where(u[0] < task.slip, (u[1] * 4).astype(jnp.int32), action)
         row = jnp.clip(state.row + (action == 1).astype(jnp.int32) - (action == 0).astype(jnp.int32), 0, task.rows - 1)
         column = jnp.clip(

@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 import jax
 
+from discorl.envs import bandits, chains, control, games
+from discorl.envs.acrobot import acrobot, standard_acrobot
 from discorl.envs.base import Environment
 from discorl.envs.catch import catch
 from discorl.envs.catch_tasks import CatchRanges, catch_tasks
 from discorl.envs.families import Family, Task, rescaled, single
-from discorl.envs.grid_tasks import GridRanges, goals, maze
+from discorl.envs.grid_tasks import GridRanges, cliff, goals, keys, maze, traps
 from discorl.errors import DiscorlError, near_matches
 
 DISCOVERY, HELD_OUT = "discovery", "held-out"
@@ -27,24 +29,47 @@ class Entry(NamedTuple):
     standard: Callable[[], Task] | None = None  # the task behind the bare name; without one, it is task 0
 
 
+def _seen(family: Family, description: str, standard: Callable[[], Task] | None = None) -> Entry:
+    return Entry(family, DISCOVERY, description, standard)
+
+
+def _unseen(family: Family, description: str, standard: Callable[[], Task] | None = None) -> Entry:
+    return Entry(family, HELD_OUT, description, standard)
+
+
+SIZES = CatchRanges(rows=(4, 9), columns=(3, 9), miss=(-1.0, 0.0))
+WINDY = CatchRanges(rows=(5, 8), columns=(4, 7), wind=(0.0, 0.4), slip=(0.0, 0.3), miss=(-1.0, 0.0))
+MANY = CatchRanges(rows=(4, 6), columns=(3, 6), balls=(2, 5), miss=(-1.0, 0.0), late=0.5, numbers=True)
+
+GOALS = GridRanges(rows=(4, 6), columns=(4, 6), horizon=(15, 40), walls=(0.0, 0.5), harm=(-1.0, -0.2))
+MAZE = GridRanges(rows=(4, 7), columns=(4, 7), horizon=(40, 80), walls=(0.3, 1.0))
+TRAPS = GridRanges(rows=(5, 7), columns=(5, 7), horizon=(30, 50), slip=(0.0, 0.1), step_reward=(-0.02, 0.0))
+KEYS = GridRanges(rows=(3, 5), columns=(5, 7), horizon=(40, 80))
+CLIFF = GridRanges(
+    rows=(3, 4), columns=(4, 8), horizon=(40, 60), slip=(0.0, 0.1), step_reward=(-0.05, 0.0), harm=(-1.0, -0.1)
+)
+
 ENTRIES = (
-    Entry(
-        catch_tasks("catch/sizes", CatchRanges(miss=(-1.0, 0.0))),
-        DISCOVERY,
-        "Catch on boards from 4x3 to 9x9",
-    ),
-    Entry(
-        rescaled(
-            goals("grid/goals", GridRanges(rows=(4, 6), columns=(4, 6), horizon=(15, 40), walls=(0.0, 0.5))), (0.3, 3.0)
-        ),
-        DISCOVERY,
-        "prizes and harmful things on a small map",
-    ),
-    Entry(
-        maze("grid/maze", GridRanges(rows=(4, 7), columns=(4, 7), horizon=(40, 80), walls=(0.3, 1.0))),
-        DISCOVERY,
-        "one goal in a maze, no other reward",
-    ),
+    _seen(catch_tasks("catch/sizes", SIZES), "Catch on boards from 4x3 to 9x9"),
+    _seen(rescaled(catch_tasks("catch/windy", WINDY), (0.3, 3.0)), "Catch with gusts of wind and a slippery paddle"),
+    _seen(catch_tasks("catch/many", MANY), "2 to 5 balls in turn, seen as numbers, half of the tasks pay at the end"),
+    _seen(rescaled(goals("grid/goals", GOALS, objects=(3, 6)), (0.3, 3.0)), "prizes and harm on a small map"),
+    _seen(maze("grid/maze", MAZE), "one goal in a maze, no other reward; only the place is seen"),
+    _seen(rescaled(traps("grid/traps", TRAPS, density=(0.3, 0.9)), (0.3, 3.0)), "one goal among traps"),
+    _seen(chains.delayed("chain/delayed"), "the first action is paid for 4 to 16 steps later"),
+    _seen(chains.river("chain/river"), "swim upstream for the large reward, drift for the small one"),
+    _seen(rescaled(chains.tables("chain/tables"), (0.3, 3.0)), "random successors and rewards of 4 to 12 states"),
+    _seen(bandits.contextual("bandit/contextual"), "4 to 20 questions, rewards linear in what is seen"),
+    _seen(control.cart_pole("control/cart-pole"), "balance a pole on a cart", control.standard_cart_pole),
+    _seen(control.reach("control/reach"), "steer a point with momentum to a place, against wind and drag"),
+    _unseen(keys("grid/keys", KEYS, key_value=(0.0, 0.3)), "fetch the key, pass the door, reach the goal"),
+    _unseen(cliff("grid/cliff", CLIFF), "walk along a cliff; only the place is seen"),
+    _unseen(chains.deep_sea("chain/deep-sea", size=(4, 7), cost=(0.0, 0.05)), "one way of many, which costs, pays"),
+    _unseen(control.mountain_car("control/mountain-car"), "swing out of a valley", control.standard_mountain_car),
+    _unseen(control.pendulum("control/pendulum"), "swing up and stay up, five torques", control.standard_pendulum),
+    _unseen(acrobot("control/acrobot"), "swing two links up", standard_acrobot),
+    _unseen(games.dodge("game/dodge"), "dodge falling rocks"),
+    _unseen(rescaled(games.breakout("game/breakout"), (1.0, 10.0)), "knock down a wall of bricks"),
 )
 FAMILIES = {entry.family.name: entry for entry in ENTRIES}
 
@@ -101,6 +126,6 @@ def environment(name: str, number: str = "") -> Environment:
         raise DiscorlError(f"'{name}:{number}' gives no task; write {name}:NUMBER, for example {name}:7")
     standard = entry.standard
     full_name = name if not number or (standard is None and int(number) == 0) else f"{name}:{int(number)}"
-    drawn = standard() if standard and not number else entry.family.draw(jax.random.key(int(number or 0)))
+    drawn = standard() if standard and not number else jax.jit(entry.family.draw)(jax.random.key(int(number or 0)))
     env = entry.family.make(drawn)
     return env._replace(spec=replace(env.spec, name=full_name))
