@@ -3,6 +3,7 @@
 import argparse
 import io
 import os
+import re
 import signal
 import sys
 import time
@@ -11,7 +12,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from discorl import settings
+from discorl import options, settings
+from discorl.discovery.settings import PRESETS, DiscoverySettings, preset
 from discorl.errors import DiscorlError, near_matches
 from discorl.interrupts import Interrupts
 from discorl.settings import Settings
@@ -25,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a terminal that knows few characters gets '?' for the others
             stream.reconfigure(errors="replace")
     try:
-        options = parse(arguments)
-        return options.command(options)
+        given = parse(arguments)
+        return given.command(given)
     except DiscorlError as error:
         print(f"discorl: error: {error}", file=sys.stderr)
         return MISTAKE
@@ -60,20 +62,22 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         name: commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
         for name, text in (
             ("train", "train agents on an environment"),
+            ("discover", "discover an update rule by meta-gradient"),
             ("play", "show episodes of a trained agent"),
             ("rules", "list update rules"),
             ("envs", "list environments"),
         )
     }
     _add_train(parsers["train"])
+    _add_discover(parsers["discover"])
     _add_play(parsers["play"])
     parsers["rules"].set_defaults(command=_rules)
     parsers["envs"].set_defaults(command=_envs)
-    options, unknown = parser.parse_known_args(arguments)
+    given, unknown = parser.parse_known_args(arguments)
     if unknown:
-        chosen = next(p for p in parsers.values() if p.get_default("command") is options.command)
+        chosen = next(p for p in parsers.values() if p.get_default("command") is given.command)
         raise DiscorlError(f"unknown argument {unknown[0]!r}; {near_matches(unknown[0], chosen.flags())}")
-    return options
+    return given
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +97,30 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
             metavar="DIR" if field.name == "run_dir" else {int: "N", float: "X", str: "NAME", tuple: "N,N"}[kind],
             help=_help(field.name),
         )
+    files = groups["run"]
+    files.add_argument("--config", metavar="FILE", help="settings in a TOML file; flags override them")
+    files.add_argument("--resume", metavar="RUN", help="go on with a run folder exactly where it stopped")
+    _add_cache(files)
+
+
+def _add_discover(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "discorl discover [options]"
+    parser.set_defaults(command=_discover)
+    groups: dict[str, Any] = {}
+    for field in fields(DiscoverySettings):
+        title = field.metadata["group"]
+        groups.setdefault(title, parser.add_argument_group(title))
+        plain, entry = options.plain_type(DiscoverySettings, field.name)
+        metavar = "N,N" if entry else {int: "N", float: "X", str: "NAME"}[plain]
+        default = "" if field.default is None else f" (default: {_shown(field.default)})"
+        groups[title].add_argument(
+            "--" + field.name.replace("_", "-"),
+            type=options.from_flag(DiscoverySettings, field.name),
+            metavar="DIR" if field.name == "run_dir" else metavar,
+            help=(field.metadata["help"] + default).replace("%", "%%"),
+        )
+    known = "; ".join(f"{name}: {text}" for name, (text, _) in PRESETS.items())
+    groups["what"].add_argument("--preset", metavar="NAME", help=f"settings that flags override. {known}")
     files = groups["run"]
     files.add_argument("--config", metavar="FILE", help="settings in a TOML file; flags override them")
     files.add_argument("--resume", metavar="RUN", help="go on with a run folder exactly where it stopped")
@@ -146,24 +174,24 @@ def _version() -> str:
 # Commands -------------------------------------------------------------------------------------------------------------
 
 
-def _train(options: argparse.Namespace) -> int:
-    flags = {name: getattr(options, name) for name in settings.NAMES}
-    values = settings.merge(settings.read(options.config) if options.config else {}, flags)
-    if options.resume and "run_dir" in values:
+def _train(given: argparse.Namespace) -> int:
+    flags = {name: getattr(given, name) for name in settings.NAMES}
+    values = settings.merge(settings.read(given.config) if given.config else {}, flags)
+    if given.resume and "run_dir" in values:
         raise DiscorlError("--resume goes on in the folder of its run; leave out --run-dir")
-    if not options.resume and "env" not in values:
+    if not given.resume and "env" not in values:
         raise DiscorlError(
             "no environment given; for example `discorl train catch`, and `discorl envs` lists all there are"
         )
     settings.make(values)  # mistakes show before JAX is loaded
     with Interrupts() as interrupts:
-        prepare(options)
+        prepare(given)
         from discorl import console, rule_files, runs, trainer
 
         with console.reporter() as progress:
             watched: dict[str, Any] = {"progress": progress, "stop": interrupts}
-            if options.resume:
-                result = trainer.resume(options.resume, **values, **watched)
+            if given.resume:
+                result = trainer.resume(given.resume, **values, **watched)
             else:
                 rule = values.setdefault("rule", rule_files.default_rule())
                 label = Settings(rule=rule).rule_label
@@ -174,38 +202,63 @@ def _train(options: argparse.Namespace) -> int:
     return 128 + interrupts.signal if result.stopped and interrupts.signal else 0
 
 
-def _play(options: argparse.Namespace) -> int:
-    prepare(options)
+def _discover(given: argparse.Namespace) -> int:
+    flags = {n: getattr(given, n) for n in options.names(DiscoverySettings) if getattr(given, n) is not None}
+    if given.resume and ("run_dir" in flags or given.preset or given.config):
+        raise DiscorlError("--resume goes on with the settings of its run; leave out --run-dir, --preset and --config")
+    base = preset(given.preset or "small") if not given.resume else {}
+    values = {**base, **(options.read(DiscoverySettings, given.config) if given.config else {}), **flags}
+    options.make(DiscoverySettings, values)  # mistakes show before JAX is loaded
+    with Interrupts() as interrupts:
+        prepare(given)
+        from discorl import console
+        from discorl.discovery import discover
+
+        with console.reporter(console.discovery_line) as progress:
+            watched: dict[str, Any] = {"progress": progress, "stop": interrupts}
+            if given.resume:
+                result = discover.resume(given.resume, **flags, **watched)
+            else:
+                suite = re.sub(r"[^\w.]+", "-", values.get("suite", DiscoverySettings().suite))
+                values.setdefault("run_dir", f"runs/discover-{suite}-{{n}}")
+                result = discover.discover(**values, **watched)
+        for line in console.discovery_summary(result):
+            console.say(line)
+    return 128 + interrupts.signal if result.stopped and interrupts.signal else 0
+
+
+def _play(given: argparse.Namespace) -> int:
+    prepare(given)
     from discorl import play
 
-    player = play.load(options.run)
+    player = play.load(given.run)
     frames = play.play(
         player,
-        episodes=options.episodes,
-        greedy=options.greedy,
-        seed=options.seed,
-        which=options.which,
-        max_steps=options.max_steps,
+        episodes=given.episodes,
+        greedy=given.greedy,
+        seed=given.seed,
+        which=given.which,
+        max_steps=given.max_steps,
     )
-    if options.gif:
-        play.write_gif(options.gif, list(frames), options.fps)
-        print(f"wrote {options.gif}")
+    if given.gif:
+        play.write_gif(given.gif, list(frames), given.fps)
+        print(f"wrote {given.gif}")
         return 0
-    live = sys.stdout is not None and sys.stdout.isatty() and options.fps > 0
+    live = sys.stdout is not None and sys.stdout.isatty() and given.fps > 0
     for frame in frames:
         print(play.caption(frame), frame.picture, "", sep="\n", flush=True)
         if live:
-            time.sleep(1 / options.fps)
+            time.sleep(1 / given.fps)
     return 0
 
 
-def _rules(options: argparse.Namespace) -> int:
+def _rules(given: argparse.Namespace) -> int:
     from discorl.rules import library
 
     return _table(library.listing())
 
 
-def _envs(options: argparse.Namespace) -> int:
+def _envs(given: argparse.Namespace) -> int:
     from discorl import envs
 
     return _table(envs.listing())
@@ -218,23 +271,23 @@ def _table(rows: Sequence[tuple[str, ...]]) -> int:
     return 0
 
 
-def prepare(options: argparse.Namespace) -> None:
+def prepare(given: argparse.Namespace) -> None:
     """Before JAX computes: where compiled programs are kept, and that MODULE:ATTRIBUTE finds what lies here."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     import jax
 
-    if options.no_cache:
+    if given.no_cache:
         jax.config.update("jax_enable_compilation_cache", False)
         return
-    if options.cache_dir is None and os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+    if given.cache_dir is None and os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return  # JAX has been told where
     root = os.environ.get("XDG_CACHE_HOME")
-    folder = Path(options.cache_dir or (Path(root) if root else Path.home() / ".cache") / "discorl" / "jax")
+    folder = Path(given.cache_dir or (Path(root) if root else Path.home() / ".cache") / "discorl" / "jax")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        if options.cache_dir:
+        if given.cache_dir:
             raise DiscorlError(
                 f"cannot use the cache {folder}: {error.strerror}; choose another --cache-dir"
             ) from error

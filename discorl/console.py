@@ -6,14 +6,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from discorl import evaluation, runs
+from discorl.discovery import records
+from discorl.discovery.discover import DiscoveryResult
 from discorl.results import Progress, TrainResult
 
 FIRST_PAUSE = 2.0  # seconds between plain lines at first
 PAUSE_GROWTH = 0.02  # of the time that has passed: a day of training fits on a few pages
+STEADY = ("training", "discovering")  # phases of which it is known how far they are
 COMPILING = "compiling (the first time this takes a while, later it is cached)"
 
 
@@ -48,44 +52,55 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def discovery_line(p: records.Progress) -> str:
+    """The same of discovery."""
+    if p.phase == "compiling":
+        return COMPILING
+    early, late = ("-" if math.isnan(x) else f"{x:.3g}" for x in (p.early, p.late))
+    done = f"meta-step {p.updates:,}/{p.total:,}  return early {early} late {late} in life"
+    return f"{done}  {p.speed:,.0f} steps/s  {duration(p.seconds_left)} left"
+
+
 @contextlib.contextmanager
-def reporter() -> Iterator[Callable[[Progress], None]]:
+def reporter(describe: Callable[[Any], str] = progress_line) -> Iterator[Callable[[Any], None]]:
     """Shows progress in the way that suits the place where it is shown."""
     if sys.stdout is not None and sys.stdout.isatty():
-        with _live() as show:
+        with _live(describe) as show:
             yield show
     else:
-        yield plain_lines(say)
+        yield plain_lines(say, describe=describe)
 
 
 @contextlib.contextmanager
-def _live() -> Iterator[Callable[[Progress], None]]:
+def _live(describe: Callable[[Any], str]) -> Iterator[Callable[[Any], None]]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
     with Bars(TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), transient=True) as bars:
         task = bars.add_task("starting", total=None)
 
-        def show(p: Progress) -> None:
+        def show(p: Any) -> None:
             # Without a total the bar pulses: something happens, nobody knows how long.
-            total = p.total if p.phase == "training" else None
-            bars.update(task, description=progress_line(p), completed=p.updates, total=total)
+            total = p.total if p.phase in STEADY else None
+            bars.update(task, description=describe(p), completed=p.updates, total=total)
 
         yield show
 
 
 def plain_lines(
-    say: Callable[[str], object], clock: Callable[[], float] = time.monotonic
-) -> Callable[[Progress], None]:
+    say: Callable[[str], object],
+    clock: Callable[[], float] = time.monotonic,
+    describe: Callable[[Any], str] = progress_line,
+) -> Callable[[Any], None]:
     """One line per phase, and in training one every few seconds, fewer as time goes by."""
     begun = clock()
     due, phase = begun, ""
 
-    def show(p: Progress) -> None:
+    def show(p: Any) -> None:
         nonlocal due, phase
         now = clock()
-        if p.phase != phase or (p.phase == "training" and (now >= due or p.updates == p.total)):
-            say(progress_line(p))
+        if p.phase != phase or (p.phase in STEADY and (now >= due or p.updates == p.total)):
+            say(describe(p))
             due, phase = now + max(FIRST_PAUSE, PAUSE_GROWTH * (now - begun)), p.phase
 
     return show
@@ -112,6 +127,28 @@ def summary_lines(result: TrainResult) -> list[str]:
         lines.append(f"go on with: discorl train --resume {folder}")
     elif folder:
         lines += [f"curve: {folder / runs.CURVE}", f"watch it with: discorl play {folder}"]
+    return lines
+
+
+def discovery_summary(result: DiscoveryResult) -> list[str]:
+    """How a discovery ended and what one can do with it now."""
+    asked = result.settings
+    what = "stopped discovering" if result.stopped else "discovered a rule"
+    lines = [f"{what} on {asked.suite}: {result.meta_steps:,} meta-steps, {duration(result.seconds)}"]
+    latest = result.rows[-10:]
+    for name in latest[-1].cohorts if latest else ():
+        early, late = (
+            runs.mean_known(tuple(getattr(row.cohorts[name], part) for row in latest)) for part in ("early", "late")
+        )
+        lines.append(f"  {name:20} return {early:.3f} early in life, {late:.3f} late")
+    if skipped := sum(c.skipped for row in result.rows for c in row.cohorts.values()):
+        lines.append(f"{skipped} windows of agents were not finite and were left out")
+    folder = result.run_dir
+    if folder and result.stopped:
+        lines.append(f"go on with: discorl discover --resume {folder}")
+    elif folder:
+        rule = folder / records.RULE
+        lines += [f"curve: {folder / runs.CURVE}", f"use it with: discorl train catch --rule {rule}"]
     return lines
 
 

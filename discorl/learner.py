@@ -1,6 +1,7 @@
 """One update of one agent: (state, rollout) -> (state, info)."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -33,9 +34,26 @@ class LearnerInfo(NamedTuple):
     loss: Info
 
 
+class Lesson(NamedTuple):
+    """What an update was made of; discovery looks at it, training throws it away."""
+
+    experience: Experience
+    targets: Targets
+
+
 class Learner(NamedTuple):
     init: Callable[[Key, Observation], LearnerState]
     step: Callable[[Eta, Hypers, LearnerState, Rollout], tuple[LearnerState, LearnerInfo]]
+    lesson: Callable[[Eta, Hypers, LearnerState, Rollout], tuple[LearnerState, LearnerInfo, Lesson]]  # step, and why
+
+
+AgentLoss = Callable[[Params, Targets, Rollout], tuple[Float[Array, ""], Info]]
+LossGradient = Callable[[Params, Targets, Rollout], tuple[tuple[Float[Array, ""], Info], Params]]
+
+
+def reverse_gradient(loss: AgentLoss) -> LossGradient:
+    """Value and gradient in the parameters, by plain reverse mode."""
+    return jax.value_and_grad(loss, has_aux=True)
 
 
 def see(network: AgentNetwork, rule: UpdateRule, eta: Eta, params: Params, rollout: Rollout) -> View:
@@ -78,8 +96,15 @@ def agent_loss(
     return (weights * losses).sum() / (weights.sum() + MASK_EPS), info
 
 
-def make_learner(network: AgentNetwork, rule: UpdateRule, mask: str = "reference") -> Learner:
+def make_learner(
+    network: AgentNetwork,
+    rule: UpdateRule,
+    mask: str = "reference",
+    gradient: Callable[[AgentLoss], LossGradient] = reverse_gradient,
+) -> Learner:
+    """`gradient` says how the loss is differentiated: whoever differentiates updates may know a better way."""
     keep = rule.needs.target_keep
+    value_and_grad = gradient(partial(agent_loss, network, rule, mask))
 
     def init(key: Key, obs: Observation) -> LearnerState:
         """`obs` is one example observation."""
@@ -91,12 +116,14 @@ def make_learner(network: AgentNetwork, rule: UpdateRule, mask: str = "reference
             params=params, target_params=target, optimizer=init_adam(params), rule=rule.start(key_rule, obs)
         )
 
-    def step(eta: Eta, hypers: Hypers, state: LearnerState, rollout: Rollout) -> tuple[LearnerState, LearnerInfo]:
+    def lesson(
+        eta: Eta, hypers: Hypers, state: LearnerState, rollout: Rollout
+    ) -> tuple[LearnerState, LearnerInfo, Lesson]:
         online = see(network, rule, eta, state.params, rollout)
         target = online if keep is None else see(network, rule, eta, state.target_params, rollout)
-        targets, rule_state, target_info = rule.targets(eta, state.rule, Experience(rollout, online, target))
-        loss = jax.value_and_grad(agent_loss, argnums=3, has_aux=True)
-        (total, loss_info), grads = loss(network, rule, mask, state.params, targets, rollout)
+        experience = Experience(rollout, online, target)
+        targets, rule_state, target_info = rule.targets(eta, state.rule, experience)
+        (total, loss_info), grads = value_and_grad(state.params, targets, rollout)
         change, optimizer = adam(grads, state.optimizer, state.params, hypers)
         # the target parameters follow the parameters of before this update
         moved = () if keep is None else polyak(state.target_params, state.params, keep)
@@ -108,6 +135,10 @@ def make_learner(network: AgentNetwork, rule: UpdateRule, mask: str = "reference
             loss=loss_info,
         )
         params = jax.tree.map(jnp.add, state.params, change)
-        return LearnerState(params=params, target_params=moved, optimizer=optimizer, rule=rule_state), info
+        after = LearnerState(params=params, target_params=moved, optimizer=optimizer, rule=rule_state)
+        return after, info, Lesson(experience, targets)
 
-    return Learner(init=init, step=step)
+    def step(eta: Eta, hypers: Hypers, state: LearnerState, rollout: Rollout) -> tuple[LearnerState, LearnerInfo]:
+        return lesson(eta, hypers, state, rollout)[:2]
+
+    return Learner(init=init, step=step, lesson=lesson)

@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,6 +62,11 @@ def default_folder(env: str, rule: str) -> str:
 
 def create(name: str, config: Settings) -> Path:
     """Makes the folder of a new run and writes its settings there; `{n}` in its name becomes the next free number."""
+    return create_folder(name, lambda folder: settings.dump(replace(config, run_dir=str(folder))))
+
+
+def create_folder(name: str, config: Callable[[Path], str]) -> Path:
+    """The same for any kind of run; `config` is the text of its settings file."""
     folder = Path(name)
     try:
         if NUMBER in name:
@@ -68,8 +74,7 @@ def create(name: str, config: Settings) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         occupied = any(folder.iterdir())
         if not occupied:
-            text = settings.dump(replace(config, run_dir=str(folder)))
-            (folder / CONFIG).write_text(text, encoding="utf-8")
+            (folder / CONFIG).write_text(config(folder), encoding="utf-8")
     except OSError as error:
         raise DiscorlError(
             f"cannot write to the run folder {folder}: {error.strerror}; choose another with --run-dir"

@@ -16,7 +16,7 @@ from discorl.networks.base import AgentNetwork, check_network
 from discorl.optim import Hypers
 from discorl.replay import ReplayState, make_replay
 from discorl.rules.base import Eta, UpdateRule
-from discorl.types import Key
+from discorl.types import Key, Params, Rollout
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ class Training(NamedTuple):
     """Pure functions; `jit` them with `updates` static. `advance` may be given a donated state."""
 
     init: Callable[[Key, Hypers], TrainState]
+    gather: Callable[[Params, TrainState], tuple[TrainState, Rollout, EpisodeEnd]]  # everything of an update but it
     advance: Callable[[Eta, Hypers, TrainState, int], tuple[TrainState, TrainInfo]]
     steps_per_update: int
     steps_before: int  # environment steps that fill the replay before the first update
@@ -95,8 +96,8 @@ def make_training(
     learner = make_learner(network, rule, config.mask)
     replay = make_replay(config.replay_size, config.batch, config.fresh_count)
 
-    def collect(key: Key, learning: LearnerState, actor: acting.ActorState) -> tuple:
-        return acting.unroll(network, envs, learning.params, key, actor, config.rollout)
+    def collect(key: Key, params: Params, actor: acting.ActorState) -> tuple:
+        return acting.unroll(network, envs, params, key, actor, config.rollout)
 
     def init(key: Key, hypers: Hypers) -> TrainState:
         """A newborn agent whose replay is filled to one batch by its untrained policy."""
@@ -104,11 +105,11 @@ def make_training(
         key, key_learner, key_env, key_fill = jax.random.split(key, 4)
         actor = acting.begin(network, envs, key_env)
         learning = learner.init(key_learner, jax.tree.map(lambda x: x[0], actor.obs))
-        _, example, _ = jax.eval_shape(collect, key, learning, actor)
+        _, example, _ = jax.eval_shape(collect, key, learning.params, actor)
 
         def fill(carry: tuple, key: Key) -> tuple:
             actor, ring = carry
-            actor, rollout, _ = collect(key, learning, actor)
+            actor, rollout, _ = collect(key, learning.params, actor)
             return (actor, replay.add(ring, rollout)), None
 
         # one rollout fewer than a batch needs: the first update brings the last one
@@ -116,19 +117,25 @@ def make_training(
         (actor, ring), _ = jax.lax.scan(fill, (actor, replay.init(example)), keys)
         return TrainState(key=key, learner=learning, actor=actor, replay=ring, updates=jnp.zeros((), jnp.int32))
 
-    def update(eta: Eta, hypers: Hypers, state: TrainState) -> tuple[TrainState, TrainInfo]:
+    def gather(params: Params, state: TrainState) -> tuple[TrainState, Rollout, EpisodeEnd]:
+        """Acts with `params` and returns what the next update learns from; its learner is still the one of before."""
         key_act, key_sample = jax.random.split(jax.random.fold_in(state.key, state.updates))
-        actor, fresh, ends = collect(key_act, state.learner, state.actor)
+        actor, fresh, ends = collect(key_act, params, state.actor)
         ring = replay.add(state.replay, fresh)
-        learning, info = learner.step(eta, hypers, state.learner, replay.sample(key_sample, ring, fresh))
-        state = TrainState(key=state.key, learner=learning, actor=actor, replay=ring, updates=state.updates + 1)
-        return state, _info(ends, info)
+        sampled = replay.sample(key_sample, ring, fresh)
+        return state._replace(actor=actor, replay=ring, updates=state.updates + 1), sampled, ends
+
+    def update(eta: Eta, hypers: Hypers, state: TrainState) -> tuple[TrainState, TrainInfo]:
+        state, sampled, ends = gather(state.learner.params, state)
+        learning, info = learner.step(eta, hypers, state.learner, sampled)
+        return state._replace(learner=learning), _info(ends, info)
 
     def advance(eta: Eta, hypers: Hypers, state: TrainState, updates: int) -> tuple[TrainState, TrainInfo]:
         return jax.lax.scan(lambda s, _: update(eta, hypers, s), state, length=updates)
 
     return Training(
         init=init,
+        gather=gather,
         advance=advance,
         steps_per_update=config.envs * config.rollout,
         steps_before=config.envs * config.rollout * (config.prefill - 1),

@@ -12,7 +12,9 @@ LAYERS = [
     "errors",
     "rule_config",
     "rule_files",
+    "options",
     "settings",
+    "discovery.settings",
     "types",
     "distributions",
     "nn",
@@ -62,12 +64,21 @@ LAYERS = [
     "plots",
     "play",
     "trainer",
+    "discovery",
+    "discovery.objective",
+    "discovery.gradients",
+    "discovery.window",
+    "discovery.life",
+    "discovery.population",
+    "discovery.build",
+    "discovery.records",
+    "discovery.discover",
     "console",
     "interrupts",
     "cli",
     "__main__",
 ]
-NO_JAX = ["errors", "rule_config", "rule_files", "settings", "cli", "interrupts"]
+NO_JAX = ["errors", "rule_config", "rule_files", "options", "settings", "discovery.settings", "cli", "interrupts"]
 MOST_LINES = 400
 
 

@@ -1,0 +1,1 @@
+"""Discovery: meta-training of update rules by populations of agents."""

@@ -1,0 +1,126 @@
+"""How to differentiate through an agent's updates: a strategy, given as an argument.
+
+All of them are asked for the same thing, the gradient of a window's loss in η, and differ in cost:
+
+    reverse      plain reverse mode: keeps everything that every update computed
+    mixed        keeps parameters and inner gradients only, computes the rest again (Kemaev et al. 2025)
+    evolution    no backward pass at all: perturbs η and looks what comes of it, for horizons of any length
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jaxtyping import Array, Float
+
+from discorl.learner import AgentLoss, LossGradient, reverse_gradient
+from discorl.rules.base import Eta, Targets
+from discorl.types import Key, Params, Rollout
+
+SAVED = "inner_gradient"
+
+
+class WindowLoss(NamedTuple):
+    """`loss` is for whoever differentiates; `score` is what it stands for, a number that is better when larger."""
+
+    loss: Float[Array, ""]
+    score: Float[Array, ""]
+
+
+Window = Callable[[Eta], tuple[WindowLoss, Any]]  # also returns whatever else came of it
+
+
+class MetaGradient(NamedTuple):
+    name: str
+    inner: Callable[[AgentLoss], LossGradient]  # how an update differentiates the agent's loss
+    update: Callable[[Callable], Callable]  # wraps each update of the window
+    outer: Callable[[Window, Eta, Key], tuple[Any, Eta]]  # -> what came of the window, its gradient
+
+
+def backward(window: Window, eta: Eta, key: Key) -> tuple[Any, Eta]:
+    """The gradient by a backward pass over the window."""
+    del key
+
+    def loss(eta: Eta) -> tuple[Array, Any]:
+        value, rest = window(eta)
+        return value.loss, rest
+
+    grads, rest = jax.grad(loss, has_aux=True)(eta)
+    return rest, grads
+
+
+def reverse() -> MetaGradient:
+    return MetaGradient(name="reverse", inner=reverse_gradient, update=lambda update: update, outer=backward)
+
+
+def mixed() -> MetaGradient:
+    """Mixed-mode differentiation with a checkpoint at every update (https://arxiv.org/abs/2505.00793)."""
+    policy = jax.checkpoint_policies.save_only_these_names(SAVED)
+    return MetaGradient(
+        name="mixed",
+        inner=forward_over_reverse,
+        update=partial(jax.checkpoint, policy=policy, prevent_cse=False),  # inside a scan there is nothing to merge
+        outer=backward,
+    )
+
+
+def forward_over_reverse(loss: AgentLoss) -> LossGradient:
+    """A gradient whose own backward pass is one forward-mode product instead of a reverse pass over a reverse pass.
+
+    Second derivatives are symmetric: the cotangent v of ∇θL gives ∇θ⟨v, ∇θL⟩ and ∇φ⟨v, ∇θL⟩, which are the
+    directional derivatives of ∇θL and ∇φL along v. Targets φ must come in as arguments: what a closure brings would
+    be taken for a constant.
+    """
+
+    @jax.custom_vjp
+    def gradient(params: Params, targets: Targets, rollout: Rollout) -> tuple[tuple[Array, Any], Params]:
+        value, grads = jax.value_and_grad(loss, has_aux=True)(params, targets, rollout)
+        return jax.lax.stop_gradient(value), jax.tree.map(lambda g: checkpoint_name(g, SAVED), grads)
+
+    def forward(params: Params, targets: Targets, rollout: Rollout) -> tuple[Any, tuple]:
+        return gradient(params, targets, rollout), (params, targets, rollout)
+
+    def back(saved: tuple, cotangent: tuple[Any, Params]) -> tuple[Params, Targets, None]:
+        params, targets, rollout = saved
+        _, along = cotangent  # loss and logs are for people: nobody differentiates them
+
+        def both(params: Params) -> tuple[Params, Targets]:
+            return jax.grad(lambda p, t: loss(p, t, rollout)[0], argnums=(0, 1))(params, targets)
+
+        _, (by_params, by_targets) = jax.jvp(both, (params,), (along,))
+        return by_params, by_targets, None
+
+    gradient.defvjp(forward, back)
+    return gradient
+
+
+def evolution(sigma: float = 0.02, pairs: int = 4) -> MetaGradient:
+    """Antithetic evolution strategies (Salimans et al. 2017, https://arxiv.org/abs/1703.03864).
+
+    Both sides of a pair, and all pairs, live through the same chance events, so that their difference is η's doing.
+    """
+
+    def outer(window: Window, eta: Eta, key: Key) -> tuple[Any, Eta]:
+        _, rest = window(eta)
+        leaves, treedef = jax.tree.flatten(eta)
+
+        def one(total: Eta, key: Key) -> tuple[Eta, None]:
+            keys = jax.random.split(key, len(leaves))
+            noise = [jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
+            noise = jax.tree.unflatten(treedef, noise)
+            plus, minus = (window(jax.tree.map(lambda x, n: x + s * n, eta, noise))[0].score for s in (sigma, -sigma))
+            slope = (minus - plus) / (2 * sigma * pairs)  # of a loss: better is smaller
+            return jax.tree.map(lambda t, n: t + slope * n, total, noise), None
+
+        zero = jax.tree.map(jnp.zeros_like, eta)
+        grads, _ = jax.lax.scan(one, zero, jax.random.split(key, pairs))
+        return rest, grads
+
+    return MetaGradient(name="evolution", inner=reverse_gradient, update=lambda update: update, outer=outer)
+
+
+def by_name(name: str) -> Callable[[], MetaGradient]:
+    return {"reverse": reverse, "mixed": mixed, "evolution": evolution}[name]
