@@ -105,7 +105,7 @@ REACH_DT = 0.2
 class ReachRanges:
     thrust: Range = (0.4, 1.2)
     drag: Range = (0.2, 1.5)
-    radius: Range = (0.15, 0.3)
+    radius: Range = (0.2, 0.4)
     wind: Range = (-0.15, 0.15)  # a constant push along each axis
     limit: Span = (30, 60)
 
@@ -164,14 +164,14 @@ def reach(name: str, ranges: ReachRanges = ReachRanges()) -> Family:
 
 # Mountain car ---------------------------------------------------------------------------------------------------------
 
-LEFT_END, RIGHT_END, SUMMIT, TOP_SPEED = -1.2, 0.6, 0.5, 0.07
+LEFT_END, START_END, SUMMIT, RIGHT_END, TOP_SPEED = -1.2, 0.4, 0.5, 0.6, 0.07
 
 
 @dataclass(frozen=True)
 class MountainCarRanges:
-    force: Range = (0.001, 0.0018)
+    force: Range = (0.0013, 0.0022)
     gravity: Range = (0.002, 0.003)
-    spread: Range = (0.1, 0.6)  # an episode starts at rest, at most so far from the bottom of the valley
+    spread: Range = (0.4, 0.9)  # an episode starts at rest, at most so far from the bottom of the valley
     limit: Span = (200, 300)
 
 
@@ -204,6 +204,7 @@ def mountain_car(name: str, ranges: MountainCarRanges = MountainCarRanges()) -> 
 
         def reset(key: Key) -> tuple[ControlState, Array]:
             place = -0.5 + task.spread * real(jax.random.uniform(key), (-1.0, 1.0))
+            place = jnp.clip(place, LEFT_END, START_END)
             return _started(jnp.stack([place, jnp.zeros((), jnp.float32)]), scale)
 
         def step(key: Key, state: ControlState, action: Int[Array, ""]) -> tuple[ControlState, TimeStep]:
@@ -241,7 +242,7 @@ class PendulumRanges:
     gravity: Range = (7.0, 12.0)
     mass: Range = (0.7, 1.2)
     length: Range = (0.8, 1.2)
-    torque: Range = (2.0, 4.0)
+    torque: Range = (2.5, 5.0)
     limit: Span = (100, 200)
 
 

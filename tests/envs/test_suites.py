@@ -75,10 +75,9 @@ def test_tasks_differ_and_have_one_shape(name):
         assert [(x.shape, x.dtype) for x in jax.tree.leaves(standard())] == kinds
 
 
-@pytest.mark.parametrize("name", ["grid/goals", "catch/windy"])
-def test_a_population_lives_in_tasks_of_its_own(name):
+def test_a_population_lives_in_tasks_of_its_own():
     """Traced tasks under `vmap` give what each task gives alone."""
-    family, T, B = suites.FAMILIES[name].family, 5, 2
+    family, T, B = suites.FAMILIES["catch/windy"].family, 5, 2
 
     def life(key, task):
         env = base.batch(family.make(task), B)
@@ -88,7 +87,7 @@ def test_a_population_lives_in_tasks_of_its_own(name):
         return obs, steps.obs, steps.reward
 
     keys = jax.random.split(jax.random.key(3), 3)
-    tasks = jax.vmap(family.draw)(keys)
+    tasks = jax.jit(jax.vmap(family.draw))(keys)
     together = jax.jit(jax.vmap(life))(keys, tasks)
     alone = jax.jit(life)
     for i in range(3):
@@ -121,14 +120,14 @@ def test_rewards_are_rescaled_and_nothing_else(key):
 
     plain = catch_tasks("plain", CatchRanges())
     family = rescaled(plain, (0.5, 2.0))
-    task = family.draw(key)
-    scales = jax.vmap(family.draw)(jax.random.split(key, 400)).scale
+    tasks = jax.jit(jax.vmap(family.draw))(jax.random.split(key, 400))
+    task, scales = jax.tree.map(lambda x: x[0], tasks), tasks.scale
     assert 0.5 <= scales.min() < 0.55 and 1.9 < scales.max() <= 2.0
     assert abs(np.mean(scales < 1.0) - 0.5) < 0.1  # as likely below as above, in the logarithm
     env, twin = family.make(task), plain.make(task.task)
-    state, _ = twin.reset(key)
+    state, _ = jax.jit(twin.reset)(key)
     state = state._replace(row=task.task.rows - 2)
-    got, expected = env.step(key, state, jnp.int32(0))[1], twin.step(key, state, jnp.int32(0))[1]
+    got, expected = (jax.jit(e.step)(key, state, jnp.int32(0))[1] for e in (env, twin))
     assert abs(expected.reward) == 1
     assert got.reward == pytest.approx(float(expected.reward * task.scale))
     np.testing.assert_array_equal(got.obs, expected.obs)

@@ -52,10 +52,6 @@ def best_arm(task, state, word):
     return jnp.argmax(jnp.sum(task.weights * state.context[None, :], axis=1)).astype(jnp.int32)
 
 
-def upstream(task, state, word):
-    return task.upstream
-
-
 def rightwards(task, state, word):
     return task.right[state.row, state.column].astype(jnp.int32)
 
@@ -77,11 +73,9 @@ def under_the_next_bounce(task, state, word):
 @pytest.mark.parametrize(
     "name, T, policy, good, bad",
     [
-        ("catch/sizes", 30, under_the_ball, 0.95, 0.3),
         ("catch/windy", 30, under_the_ball, 0.4, 0.1),
         ("catch/many", 60, under_the_ball, 2.0, 0.6),
         ("chain/delayed", 40, answer, 0.8, 0.3),
-        ("chain/river", 90, upstream, 10.0, 5.0),
         ("chain/deep-sea", 30, rightwards, 0.94, 0.3),
         ("bandit/contextual", 50, best_arm, 6.0, 1.5),
         ("game/dodge", 120, step_aside, 1.5, 0.8),
