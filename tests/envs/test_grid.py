@@ -125,6 +125,7 @@ def test_episodes_equal_the_twin(name):
 def test_slipping_is_as_likely_as_the_task_says(key):
     family = suites.FAMILIES["grid/cliff"].family
     task = tasks_of("grid/cliff")[0]._replace(slip=np.float32(0.5), starts=np.zeros(1, np.int32))
+    task = jax.tree.map(jnp.asarray, task)
     env = family.make(task)
     state, _ = jax.jit(env.reset)(key)
     step = jax.jit(jax.vmap(env.step, in_axes=(0, None, None)))
