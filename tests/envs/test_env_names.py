@@ -65,7 +65,7 @@ def test_catch_of_any_size_and_its_name_leads_back_to_it(name, shape):
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("cach", "unknown environment 'cach'; did you mean 'catch'?"),
+        ("cach", "unknown environment 'cach'; did you mean 'catch' or 'catch/"),
         ("probe/actoin", "did you mean 'probe/action'"),
         ("", "unknown environment ''; known: bandit/contextual, cartpole, catch, "),
         ("grid/key", "did you mean 'grid/keys'"),
