@@ -23,7 +23,7 @@ SPINS = (4 * math.pi, 9 * math.pi)  # no link spins faster
 class AcrobotRanges:
     length: Range = (0.8, 1.2)  # of the upper link; the lower one has length 1
     mass: Range = (0.7, 1.3)  # of each link
-    torque: Range = (1.0, 2.0)
+    torque: Range = (1.0, 3.0)
     limit: Span = (200, 400)
 
 

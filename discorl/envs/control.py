@@ -105,7 +105,7 @@ REACH_DT = 0.2
 class ReachRanges:
     thrust: Range = (0.4, 1.2)
     drag: Range = (0.2, 1.5)
-    radius: Range = (0.15, 0.3)
+    radius: Range = (0.2, 0.4)
     wind: Range = (-0.15, 0.15)  # a constant push along each axis
     limit: Span = (30, 60)
 
@@ -164,14 +164,15 @@ def reach(name: str, ranges: ReachRanges = ReachRanges()) -> Family:
 
 # Mountain car ---------------------------------------------------------------------------------------------------------
 
-LEFT_END, RIGHT_END, SUMMIT, TOP_SPEED = -1.2, 0.6, 0.5, 0.07
+LEFT_END, START_END, SUMMIT, RIGHT_END, TOP_SPEED = -1.2, 0.4, 0.5, 0.6, 0.07
 
 
 @dataclass(frozen=True)
 class MountainCarRanges:
-    force: Range = (0.001, 0.0018)
+    force: Range = (0.0013, 0.0022)
     gravity: Range = (0.002, 0.003)
-    spread: Range = (0.1, 0.6)  # an episode starts at rest, at most so far from the bottom of the valley
+    spread: Range = (0.2, 0.9)  # an episode starts at most so far from the bottom of the valley
+    speed: Range = (0.04, 0.07)  # and at most so fast: some starts lead to the summit whatever one does
     limit: Span = (200, 300)
 
 
@@ -179,11 +180,12 @@ class MountainCarTask(NamedTuple):
     force: Float[Array, ""]
     gravity: Float[Array, ""]
     spread: Float[Array, ""]
+    speed: Float[Array, ""]
     limit: Int[Array, ""]
 
 
 def standard_mountain_car() -> MountainCarTask:
-    return MountainCarTask(*map(jnp.float32, (0.001, 0.0025, 0.1)), limit=jnp.int32(200))
+    return MountainCarTask(*map(jnp.float32, (0.001, 0.0025, 0.1, 0.0)), limit=jnp.int32(200))
 
 
 def mountain_car(name: str, ranges: MountainCarRanges = MountainCarRanges()) -> Family:
@@ -191,20 +193,22 @@ def mountain_car(name: str, ranges: MountainCarRanges = MountainCarRanges()) -> 
     spec = _spec(name, 2, ("left", "coast", "right"))
 
     def draw(key: Key) -> MountainCarTask:
-        u = jax.random.uniform(key, (4,))
+        u = jax.random.uniform(key, (5,))
         return MountainCarTask(
             force=real(u[0], ranges.force),
             gravity=real(u[1], ranges.gravity),
             spread=real(u[2], ranges.spread),
-            limit=whole(u[3], ranges.limit),
+            speed=real(u[3], ranges.speed),
+            limit=whole(u[4], ranges.limit),
         )
 
     def make(task: MountainCarTask) -> Environment:
         scale = (1.0, TOP_SPEED)
 
         def reset(key: Key) -> tuple[ControlState, Array]:
-            place = -0.5 + task.spread * real(jax.random.uniform(key), (-1.0, 1.0))
-            return _started(jnp.stack([place, jnp.zeros((), jnp.float32)]), scale)
+            u = real(jax.random.uniform(key, (2,)), (-1.0, 1.0))
+            place = jnp.clip(-0.5 + task.spread * u[0], LEFT_END, START_END)
+            return _started(jnp.stack([place, task.speed * u[1]]), scale)
 
         def step(key: Key, state: ControlState, action: Int[Array, ""]) -> tuple[ControlState, TimeStep]:
             del key
@@ -241,7 +245,7 @@ class PendulumRanges:
     gravity: Range = (7.0, 12.0)
     mass: Range = (0.7, 1.2)
     length: Range = (0.8, 1.2)
-    torque: Range = (2.0, 4.0)
+    torque: Range = (2.5, 5.0)
     limit: Span = (100, 200)
 
 

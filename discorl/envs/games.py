@@ -166,8 +166,7 @@ def breakout(name: str, ranges: BreakoutRanges = BreakoutRanges()) -> Family:
             return jnp.stack(layers, axis=-1).astype(jnp.float32)
 
         def reset(key: Key) -> tuple[BreakoutState, Array]:
-            u = jax.random.uniform(key)
-            place = below(u, 2 * task.columns)
+            place = below(jax.random.uniform(key), 2 * task.columns)  # and the way it goes
             state = BreakoutState(
                 bricks=wall,
                 row=task.bricks + 1,

@@ -4,6 +4,7 @@ import importlib
 import operator
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -29,6 +30,12 @@ class Adapter(NamedTuple):
     make: Callable[[str], Environment]
 
 
+def cartpole() -> Environment:
+    """CartPole-v1 by the name people know; the family `control/cart-pole` has more of its kind."""
+    env = suites.environment("control/cart-pole")
+    return env._replace(spec=replace(env.spec, name="cartpole"))
+
+
 def catch_of_size(size: str) -> Environment:
     match = re.fullmatch(r"([0-9]+)x([0-9]+)", size)
     if match is None:
@@ -38,6 +45,7 @@ def catch_of_size(size: str) -> Environment:
 
 NAMED = {
     "catch": Named("move a paddle under a falling ball, 8x8 board", catch),
+    "cartpole": Named("balance a pole on a cart: CartPole-v1, up to 500 steps", cartpole),
     "probe/constant": Named("one step, reward 1: is a value learnt at all?", probes.constant),
     "probe/observation": Named("reward is what is seen: does the value look?", probes.observation),
     "probe/delayed": Named("reward one step later: does the value bootstrap?", probes.delayed),
@@ -72,7 +80,7 @@ def make(name: str) -> Environment:
     if colon and prefix in ADAPTERS:
         return ADAPTERS[prefix].make(rest)
     if colon and prefix in suites.FAMILIES:
-        return suites.environment(prefix, rest or "?")
+        return suites.numbered(prefix, rest)
     if colon and rest and all(part.isidentifier() for part in prefix.split(".")):
         env = _from_object(_imported(prefix, rest), source=name)
         check(env)

@@ -4,6 +4,7 @@ The split is made once and for all. Held-out families are for judging a rule tha
 choice of hyper-parameters may look at them.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from discorl.envs.grid_tasks import GridRanges, cliff, goals, keys, maze, traps
 from discorl.errors import DiscorlError, near_matches
 
 DISCOVERY, HELD_OUT = "discovery", "held-out"
+LAST_TASK = 2**32 - 1  # greater numbers would give the keys of smaller ones
 
 
 class Entry(NamedTuple):
@@ -119,13 +121,20 @@ def listing() -> tuple[tuple[str, str, str], ...]:
     return tuple((name, entry.split, entry.description) for name, entry in SUITES.items())
 
 
-def environment(name: str, number: str = "") -> Environment:
+def environment(name: str, number: int | None = None) -> Environment:
     """One task of a family, by its number; without a number the family's standard task, else number 0."""
     entry = FAMILIES[name]
-    if number and not number.isdecimal():
+    if number is None and entry.standard is not None:
+        return entry.family.make(entry.standard())
+    env = entry.family.make(jax.jit(entry.family.draw)(jax.random.key(number or 0)))
+    same = number is None or (number == 0 and entry.standard is None)
+    return env if same else env._replace(spec=replace(env.spec, name=f"{name}:{number}"))
+
+
+def numbered(name: str, number: str) -> Environment:
+    """The same for numbers that a person wrote."""
+    if not re.fullmatch("[0-9]+", number):
         raise DiscorlError(f"'{name}:{number}' gives no task; write {name}:NUMBER, for example {name}:7")
-    standard = entry.standard
-    full_name = name if not number or (standard is None and int(number) == 0) else f"{name}:{int(number)}"
-    drawn = standard() if standard and not number else jax.jit(entry.family.draw)(jax.random.key(int(number or 0)))
-    env = entry.family.make(drawn)
-    return env._replace(spec=replace(env.spec, name=full_name))
+    if int(number) > LAST_TASK:
+        raise DiscorlError(f"there is no '{name}:{number}'; tasks are numbered from 0 to {LAST_TASK}")
+    return environment(name, int(number))

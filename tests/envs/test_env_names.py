@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from discorl.envs import EnvSpec, as_environment, batch, catch, listing, make, probes
+from discorl.envs import EnvSpec, as_environment, batch, catch, listing, make, probes, suites
 from discorl.errors import DiscorlError
 
 MODULE = """
@@ -46,9 +46,10 @@ def test_every_listed_name_can_be_made_and_has_one_line():
     assert len({name for name, _ in rows}) == len(rows)
     assert all(description and "\n" not in description for _, description in rows)
     plain = [name for name, _ in rows if ":" not in name]
-    assert plain == ["catch", *(f"probe/{x}" for x in ("constant", "observation", "delayed", "action", "both"))]
+    probe_names = [f"probe/{x}" for x in ("constant", "observation", "delayed", "action", "both")]
+    assert plain == ["catch", "cartpole", *probe_names, *suites.FAMILIES]
     assert [make(name).spec.name for name in plain] == plain
-    assert [name for name, _ in rows if ":" in name] == ["catch:ROWSxCOLUMNS", "MODULE:ATTRIBUTE"]
+    assert [name for name, _ in rows if ":" in name] == ["catch:ROWSxCOLUMNS", "FAMILY:NUMBER", "MODULE:ATTRIBUTE"]
 
 
 @pytest.mark.parametrize(
@@ -64,9 +65,14 @@ def test_catch_of_any_size_and_its_name_leads_back_to_it(name, shape):
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("cach", "unknown environment 'cach'; did you mean 'catch'?"),
+        ("cach", "unknown environment 'cach'; did you mean 'catch' or 'catch/"),
         ("probe/actoin", "did you mean 'probe/action'"),
-        ("", "unknown environment ''; known: catch, probe/action"),
+        ("", "unknown environment ''; known: bandit/contextual, cartpole, catch, "),
+        ("grid/key", "did you mean 'grid/keys'"),
+        ("grid/keys:", "'grid/keys:' gives no task; write grid/keys:NUMBER, for example grid/keys:7"),
+        ("grid/keys:seven", "'grid/keys:seven' gives no task"),
+        ("grid/keys:-1", "'grid/keys:-1' gives no task"),
+        ("grid/keys:99999999999", "tasks are numbered from 0 to 4294967295"),
         ("nowhere.to_be:found", "unknown environment 'nowhere.to_be:found', and there is no module 'nowhere.to_be'"),
         ("discorl.no_such_part:x", "there is no module 'discorl.no_such_part'"),
         ("a path/x.py:env", "unknown environment 'a path/x.py:env'; "),
