@@ -36,6 +36,22 @@ class LearnerInfo(NamedTuple):
 class Learner(NamedTuple):
     init: Callable[[Key, Observation], LearnerState]
     step: Callable[[Eta, Hypers, LearnerState, Rollout], tuple[LearnerState, LearnerInfo]]
+    watch: Callable[[LearnerState, Observation], LearnerState]  # statistics of what acting has just seen, [T, B, ...]
+
+
+def burn_in(network: AgentNetwork, params: Params, rollout: Rollout, steps: int) -> Rollout:
+    """The rollout without its first steps, which only bring the stored memory up to date.
+
+    Whoever acted may have been an older self. The steps are gone from targets and loss, and the new memory is made
+    outside of the differentiated function: no gradient reaches them.
+    """
+    memory = rollout.memory
+    if steps > 0:
+        head = jax.tree.map(lambda x: x[:steps], rollout.obs)
+        _, memory = network.unroll(params, memory, head, rollout.first[:steps])
+    rest = jax.tree.map(lambda x: x[steps:], rollout._replace(memory=()))
+    # also for discovery: what an agent remembers is data, like what it sees
+    return rest._replace(memory=jax.lax.stop_gradient(memory))
 
 
 def see(network: AgentNetwork, rule: UpdateRule, eta: Eta, params: Params, rollout: Rollout) -> View:
@@ -78,8 +94,19 @@ def agent_loss(
     return (weights * losses).sum() / (weights.sum() + MASK_EPS), info
 
 
-def make_learner(network: AgentNetwork, rule: UpdateRule, mask: str = "reference") -> Learner:
+def make_learner(network: AgentNetwork, rule: UpdateRule, mask: str = "reference", burn: int = 0) -> Learner:
+    """`burn` steps of every rollout only warm up the memory of a recurrent network, see `burn_in`."""
     keep = rule.needs.target_keep
+
+    def share(of: Params, into: Params) -> Params:
+        """Statistics are no parameters: weight decay leaves them alone, and the target network sees with the same."""
+        return into if network.statistics is None or into == () else network.statistics.share(of, into)
+
+    def watch(state: LearnerState, obs: Observation) -> LearnerState:
+        if network.statistics is None:
+            return state
+        params = network.statistics.update(state.params, obs)
+        return state._replace(params=params, target_params=share(params, state.target_params))
 
     def init(key: Key, obs: Observation) -> LearnerState:
         """`obs` is one example observation."""
@@ -92,8 +119,11 @@ def make_learner(network: AgentNetwork, rule: UpdateRule, mask: str = "reference
         )
 
     def step(eta: Eta, hypers: Hypers, state: LearnerState, rollout: Rollout) -> tuple[LearnerState, LearnerInfo]:
-        online = see(network, rule, eta, state.params, rollout)
-        target = online if keep is None else see(network, rule, eta, state.target_params, rollout)
+        whole, rollout = rollout, burn_in(network, state.params, rollout, burn)
+        online = target = see(network, rule, eta, state.params, rollout)
+        if keep is not None:
+            remembered = burn_in(network, state.target_params, whole, burn)
+            target = see(network, rule, eta, state.target_params, remembered)
         targets, rule_state, target_info = rule.targets(eta, state.rule, Experience(rollout, online, target))
         loss = jax.value_and_grad(agent_loss, argnums=3, has_aux=True)
         (total, loss_info), grads = loss(network, rule, mask, state.params, targets, rollout)
@@ -107,7 +137,8 @@ def make_learner(network: AgentNetwork, rule: UpdateRule, mask: str = "reference
             targets=target_info,
             loss=loss_info,
         )
-        params = jax.tree.map(jnp.add, state.params, change)
+        params = share(state.params, jax.tree.map(jnp.add, state.params, change))
+        moved = share(state.params, moved)
         return LearnerState(params=params, target_params=moved, optimizer=optimizer, rule=rule_state), info
 
-    return Learner(init=init, step=step)
+    return Learner(init=init, step=step, watch=watch)
