@@ -62,7 +62,8 @@ def normalised(network: AgentNetwork, spec: EnvSpec) -> AgentNetwork:
         return [x for x, wanted in zip(jax.tree.leaves(obs), chosen, strict=True) if wanted]
 
     def init(key: Key) -> NormalisedParams:
-        return NormalisedParams(tuple(fresh_running(x.shape) for x in vectors(spec.observation)), network.init(key))
+        fresh = tuple(fresh_running(x.shape) for x, wanted in zip(leaves, chosen, strict=True) if wanted)
+        return NormalisedParams(statistics=fresh, network=network.init(key))
 
     def unroll(params: NormalisedParams, memory: Memory, obs: Observation, first: Array) -> tuple[Array, Memory]:
         # statistics follow the data: the loss must not bend them
