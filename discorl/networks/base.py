@@ -102,7 +102,9 @@ def check_network(network: AgentNetwork, spec: EnvSpec, needs: Needs) -> None:
 
     key = jax.eval_shape(lambda: jax.random.key(0))
     try:
-        state, action, before, after = jax.eval_shape(outputs, key, example_observation(spec, steps, batch), first, actions)
+        state, action, before, after = jax.eval_shape(
+            outputs, key, example_observation(spec, steps, batch), first, actions
+        )
     except (TypeError, ValueError) as error:
         raise DiscorlError(
             f"the network does not run on observations {_shapes(spec.observation)} of {spec.name!r}: {error}"

@@ -83,4 +83,3 @@ def test_statistics_are_saved_with_the_agent_and_used_when_it_plays(tmp_path: Pa
     one, two = (acting.act(player.network, p, (), obs, first, jax.random.key(0)).logits for p in (params, other))
     assert not np.array_equal(one, two)
     assert list(play.play(player, episodes=1))[-1].episode_return == 1
-    assert trainer.resume(folder, updates=8, eval_episodes=0).updates == 8
