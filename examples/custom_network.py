@@ -8,6 +8,7 @@ A torso maps a batch of observations `[N, 5, 5]` to embeddings `[N, E]`; a libra
 """
 
 import argparse
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -22,16 +23,16 @@ def flax_torso() -> discorl.Torso:
     from flax import linen
 
     model = linen.Sequential([lambda x: x.reshape(len(x), -1), linen.Dense(64), linen.relu, linen.Dense(64)])
-    return feed_forward(lambda key: model.init(key, BOARD), model.apply)
+    return feed_forward(lambda key: model.init(key, BOARD), lambda params, obs: jnp.asarray(model.apply(params, obs)))
 
 
 def equinox_torso() -> discorl.Torso:
     import equinox
 
-    shape = {"in_size": BOARD.size, "out_size": 64, "width_size": 64, "depth": 1}
-    _, static = equinox.partition(equinox.nn.MLP(**shape, key=jax.random.key(0)), equinox.is_array)
+    make = partial(equinox.nn.MLP, BOARD.size, 64, 64, 1)
+    static = equinox.filter(make(key=jax.random.key(0)), equinox.is_array, inverse=True)
     return feed_forward(
-        lambda key: equinox.filter(equinox.nn.MLP(**shape, key=key), equinox.is_array),
+        lambda key: equinox.filter(make(key=key), equinox.is_array),
         lambda params, obs: jax.vmap(equinox.combine(params, static))(obs.reshape(len(obs), -1)),
     )
 

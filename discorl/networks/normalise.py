@@ -18,7 +18,7 @@ LIMIT = 10.0  # deviations; what lies further out is cut
 class Running(NamedTuple):
     """Of every component, over all observations so far."""
 
-    count: Float[Array, ""]
+    samples: Float[Array, ""]
     mean: Float[Array, "*S"]
     variance: Float[Array, "*S"]
 
@@ -39,11 +39,11 @@ def update_running(old: Running, x: Float[Array, "T B *S"]) -> Running:
     Chan, Golub & LeVeque 1983, written with variances rather than sums of squares, which would outgrow float32.
     """
     new = x.shape[0] * x.shape[1]
-    count = old.count + new
-    share = new / count
+    samples = old.samples + new
+    share = new / samples
     off = x.mean(axis=(0, 1)) - old.mean
     variance = (1 - share) * old.variance + share * (x.var(axis=(0, 1)) + (1 - share) * jnp.square(off))
-    return Running(count=count, mean=old.mean + share * off, variance=variance)
+    return Running(samples=samples, mean=old.mean + share * off, variance=variance)
 
 
 def apply_running(running: Running, x: Float[Array, "T B *S"]) -> Float[Array, "T B *S"]:

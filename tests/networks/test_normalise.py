@@ -26,7 +26,7 @@ def test_statistics_are_those_of_all_that_was_seen() -> None:
     for part in parts:
         running = update(running, part)
     everything = np.concatenate([part.reshape(-1, 2) for part in parts]).astype(np.float64)
-    assert running.count == len(everything)
+    assert running.samples == len(everything)
     np.testing.assert_allclose(running.mean, everything.mean(0), rtol=1e-5)
     np.testing.assert_allclose(running.variance, everything.var(0), rtol=1e-4)
     seen = apply_running(running, jnp.asarray(everything[None], jnp.float32))[0]
@@ -75,7 +75,7 @@ def test_statistics_are_saved_with_the_agent_and_used_when_it_plays(tmp_path: Pa
     (saved,) = player.params.statistics
     jax.tree.map(np.testing.assert_array_equal, saved, result.params.statistics[0])
     # prefill and every update: one rollout of each environment
-    assert saved.count[0] == (1 + sizes["updates"]) * sizes["envs"] * sizes["rollout"]
+    assert saved.samples[0] == (1 + sizes["updates"]) * sizes["envs"] * sizes["rollout"]
     np.testing.assert_allclose(saved.mean[0], [1, 0.5], atol=0.1)  # signal 1 always, clock 0 or 1
     params = jax.tree.map(lambda x: x[0], player.params)
     other = params._replace(statistics=(fresh_running((2,)),))
