@@ -90,9 +90,12 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
             continue
         title = field.metadata["group"]
         groups.setdefault(title, parser.add_argument_group(title))
-        kind = settings.kind(field.name)
+        kind, flag = settings.kind(field.name), "--" + field.name.replace("_", "-")
+        if kind is bool:
+            groups[title].add_argument(flag, action=argparse.BooleanOptionalAction, help=_help(field.name))
+            continue
         groups[title].add_argument(
-            "--" + field.name.replace("_", "-"),
+            flag,
             type=settings.widths if kind is tuple else kind,
             metavar="DIR" if field.name == "run_dir" else {int: "N", float: "X", str: "NAME", tuple: "N,N"}[kind],
             help=_help(field.name),
@@ -148,14 +151,15 @@ def _add_cache(parser: Any) -> None:
 
 def _help(name: str) -> str:
     field = next(f for f in fields(Settings) if f.name == name)
-    text, default = field.metadata["help"], settings.DEFAULTS.get(name, field.default)
+    text, default = field.metadata["help"], (settings.DEFAULTS | settings.SIZE_DEFAULTS).get(name, field.default)
+    owners = settings.RULE_DEFAULTS | settings.AGENT_DEFAULTS
     if name == "rule":
         default = "the bundled rule, else disco103"
-    if default is None or name == "env":
+    if name == "env":
         return text
-    shown = [_shown(default)]
-    shown += [f"{rule}: {_shown(own[name])}" for rule, own in settings.RULE_DEFAULTS.items() if name in own]
-    return f"{text} (default: {'; '.join(shown)})".replace("%", "%%")
+    shown = [] if default in (None, ()) else [_shown(default)]
+    shown += [f"{owner}: {_shown(own[name])}" for owner, own in owners.items() if name in own]
+    return f"{text} (default: {'; '.join(shown)})".replace("%", "%%") if shown else text
 
 
 def _shown(value: Any) -> str:

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from discorl import envs, networks, rule_files, settings, training
+from discorl import agents, envs, networks, rule_files, settings, training
 from discorl.envs import Environment, EnvSpec
-from discorl.errors import DiscorlError, near_matches
+from discorl.errors import DiscorlError
 from discorl.networks import AgentNetwork
 from discorl.optim import Hypers
 from discorl.rules import library
@@ -26,7 +26,6 @@ BuildNetwork = Callable[[EnvSpec, Needs], AgentNetwork]
 Agent = str | AgentNetwork | BuildNetwork
 Rule = str | LoadedRule
 
-AGENTS = ("mlp",)
 CUSTOM = "custom"  # how a run calls a network that was given as an object
 
 
@@ -62,7 +61,6 @@ def build(env: Any, rule: Rule | None, agent: Agent, asked: Settings) -> Experim
     environment = envs.as_environment(env)
     rule = rule_files.default_rule() if rule is None else rule
     loaded = library.load_rule(rule)
-    network = build_network(agent, environment.spec, loaded.rule.needs, asked)
     named = replace(
         asked,
         env=env if isinstance(env, str) else environment.spec.name,
@@ -70,6 +68,7 @@ def build(env: Any, rule: Rule | None, agent: Agent, asked: Settings) -> Experim
         agent=agent if isinstance(agent, str) else CUSTOM,
     )
     full = settings.resolve(named, loaded.rule.name)
+    network = build_network(agent, environment.spec, loaded.rule.needs, full)
     program = training.make_training(environment, network, loaded.rule, training_config(full))
     return Experiment(
         settings=full,
@@ -82,24 +81,23 @@ def build(env: Any, rule: Rule | None, agent: Agent, asked: Settings) -> Experim
     )
 
 
-def build_network(agent: Agent, spec: EnvSpec, needs: Needs, asked: Settings) -> AgentNetwork:
+def build_network(agent: Agent, spec: EnvSpec, needs: Needs, full: Settings) -> AgentNetwork:
     """By name, by a function of (spec, needs), or as it is."""
     if agent == CUSTOM:
         raise DiscorlError("the agent of this run was given as an object: call from Python and give it again")
     if isinstance(agent, str):
-        if agent not in AGENTS:
-            raise DiscorlError(f"unknown agent {agent!r}; {near_matches(agent, AGENTS)}")
-        return networks.mlp(
-            spec, needs, hidden=asked.hidden, model_width=asked.model_width, head_hidden=asked.head_hidden
-        )
-    network = agent if isinstance(agent, AgentNetwork) else agent(spec, needs)
+        network = agents.by_name(agent, spec, needs, full)
+    else:
+        network = agent if isinstance(agent, AgentNetwork) else agent(spec, needs)
+    if full.normalise and network.statistics is None:
+        network = networks.normalised(network, spec)
     networks.check_network(network, spec, needs)
     return network
 
 
 def training_config(full: Settings) -> training.TrainConfig:
     """The static sizes."""
-    names = ("envs", "batch", "rollout", "replay_size", "replay_share", "mask")
+    names = ("envs", "batch", "rollout", "replay_size", "replay_share", "mask", "burn_in")
     return training.TrainConfig(**{name: getattr(full, name) for name in names})
 
 

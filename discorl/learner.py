@@ -45,6 +45,7 @@ class Learner(NamedTuple):
     init: Callable[[Key, Observation], LearnerState]
     step: Callable[[Eta, Hypers, LearnerState, Rollout], tuple[LearnerState, LearnerInfo]]
     lesson: Callable[[Eta, Hypers, LearnerState, Rollout], tuple[LearnerState, LearnerInfo, Lesson]]  # step, and why
+    watch: Callable[[LearnerState, Observation], LearnerState]  # statistics of what acting has just seen, [T, B, ...]
 
 
 AgentLoss = Callable[[Params, Targets, Rollout], tuple[Float[Array, ""], Info]]
@@ -54,6 +55,21 @@ LossGradient = Callable[[Params, Targets, Rollout], tuple[tuple[Float[Array, ""]
 def reverse_gradient(loss: AgentLoss) -> LossGradient:
     """Value and gradient in the parameters, by plain reverse mode."""
     return jax.value_and_grad(loss, has_aux=True)
+
+
+def burn_in(network: AgentNetwork, params: Params, rollout: Rollout, steps: int) -> Rollout:
+    """The rollout without its first steps, which only bring the stored memory up to date.
+
+    Whoever acted may have been an older self. The steps are gone from targets and loss, and the new memory is made
+    outside of the differentiated function: no gradient reaches them.
+    """
+    memory = rollout.memory
+    if steps > 0:
+        head = jax.tree.map(lambda x: x[:steps], rollout.obs)
+        _, memory = network.unroll(params, memory, head, rollout.first[:steps])
+    rest = jax.tree.map(lambda x: x[steps:], rollout._replace(memory=()))
+    # also for discovery: what an agent remembers is data, like what it sees
+    return rest._replace(memory=jax.lax.stop_gradient(memory))
 
 
 def see(network: AgentNetwork, rule: UpdateRule, eta: Eta, params: Params, rollout: Rollout) -> View:
@@ -100,11 +116,25 @@ def make_learner(
     network: AgentNetwork,
     rule: UpdateRule,
     mask: str = "reference",
+    burn: int = 0,
     gradient: Callable[[AgentLoss], LossGradient] = reverse_gradient,
 ) -> Learner:
-    """`gradient` says how the loss is differentiated: whoever differentiates updates may know a better way."""
+    """`burn` steps of every rollout only warm up the memory of a recurrent network, see `burn_in`.
+
+    `gradient` says how the loss is differentiated: whoever differentiates updates may know a better way.
+    """
     keep = rule.needs.target_keep
     value_and_grad = gradient(partial(agent_loss, network, rule, mask))
+
+    def share(of: Params, into: Params) -> Params:
+        """Statistics are no parameters: weight decay leaves them alone, and the target network sees with the same."""
+        return into if network.statistics is None or into == () else network.statistics.share(of, into)
+
+    def watch(state: LearnerState, obs: Observation) -> LearnerState:
+        if network.statistics is None:
+            return state
+        params = network.statistics.update(state.params, obs)
+        return state._replace(params=params, target_params=share(params, state.target_params))
 
     def init(key: Key, obs: Observation) -> LearnerState:
         """`obs` is one example observation."""
@@ -119,8 +149,11 @@ def make_learner(
     def lesson(
         eta: Eta, hypers: Hypers, state: LearnerState, rollout: Rollout
     ) -> tuple[LearnerState, LearnerInfo, Lesson]:
-        online = see(network, rule, eta, state.params, rollout)
-        target = online if keep is None else see(network, rule, eta, state.target_params, rollout)
+        whole, rollout = rollout, burn_in(network, state.params, rollout, burn)
+        online = target = see(network, rule, eta, state.params, rollout)
+        if keep is not None:
+            remembered = burn_in(network, state.target_params, whole, burn)
+            target = see(network, rule, eta, state.target_params, remembered)
         experience = Experience(rollout, online, target)
         targets, rule_state, target_info = rule.targets(eta, state.rule, experience)
         (total, loss_info), grads = value_and_grad(state.params, targets, rollout)
@@ -134,11 +167,12 @@ def make_learner(
             targets=target_info,
             loss=loss_info,
         )
-        params = jax.tree.map(jnp.add, state.params, change)
+        params = share(state.params, jax.tree.map(jnp.add, state.params, change))
+        moved = share(state.params, moved)
         after = LearnerState(params=params, target_params=moved, optimizer=optimizer, rule=rule_state)
         return after, info, Lesson(experience, targets)
 
     def step(eta: Eta, hypers: Hypers, state: LearnerState, rollout: Rollout) -> tuple[LearnerState, LearnerInfo]:
         return lesson(eta, hypers, state, rollout)[:2]
 
-    return Learner(init=init, step=step, lesson=lesson)
+    return Learner(init=init, step=step, lesson=lesson, watch=watch)

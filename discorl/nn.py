@@ -1,6 +1,8 @@
 """Layers as pure functions, with the semantics the published weights need."""
 
+import functools
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -78,6 +80,38 @@ def mlp(
     return linear(params[-1], x)
 
 
+def conv_size(inputs: int, outputs: int, side: int = 3) -> LinearSize:
+    """A convolution is a linear layer on patches of `side`² cells, so that all weights of a network are one draw."""
+    return LinearSize(side * side * inputs, outputs)
+
+
+def conv(params: Linear, x: Float[Array, "N H W I"]) -> Float[Array, "N H W O"]:
+    """Convolution with stride 1 on zero-padded images; the side of the patches follows from the sizes."""
+    inputs, outputs = x.shape[-1], params.b.shape[0]
+    side = math.isqrt(params.w.shape[0] // inputs)
+    kernel = params.w.reshape(side, side, inputs, outputs)
+    y = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return add_bias(y, params.b)
+
+
+def max_pool(x: Float[Array, "N H W C"], window: int = 3, stride: int = 2) -> Float[Array, "N H2 W2 C"]:
+    """Maximum over windows, padded so that ⌈size / stride⌉ are left; first along columns, then along rows.
+
+    As a maximum of slices: the gradient of `reduce_window` makes a whole residual torso up to twice as slow on CPU.
+    """
+    for axis in (1, 2):
+        size = x.shape[axis]
+        left = -(-size // stride)
+        missing = max(0, (left - 1) * stride + window - size)
+        pads = [(0, 0)] * 4
+        pads[axis] = (missing // 2, missing - missing // 2)
+        padded = jnp.pad(x, pads, constant_values=-jnp.inf)
+        last = (left - 1) * stride + 1
+        slices = [jax.lax.slice_in_dim(padded, i, i + last, stride, axis) for i in range(window)]
+        x = functools.reduce(jnp.maximum, slices)
+    return x
+
+
 def lstm_gates(gates: Float[Array, "*S H4"], cell: Float[Array, "*S H"]) -> LSTMState:
     """Gates in the order i, g, f, o:  c' = σ(f+1)·c + σ(i)·tanh(g),  h' = σ(o)·tanh(c')."""
     i, g, f, o = jnp.split(gates, 4, axis=-1)
@@ -96,6 +130,19 @@ def init_lstm(key: Key, inputs: int, width: int) -> Linear:
 
 def lstm_step(params: Linear, x: Float[Array, "*S I"], state: LSTMState) -> LSTMState:
     return lstm_gates(linear(params, jnp.concatenate([x, state.hidden], axis=-1)), state.cell)
+
+
+def gru_gates(
+    from_input: Float[Array, "*S H3"], from_hidden: Float[Array, "*S H3"], hidden: Float[Array, "*S H"]
+) -> Float[Array, "*S H"]:
+    """Gates in the order r, u, n:  n = tanh(xₙ + σ(r)·hₙ),  h' = σ(u+1)·h + (1 − σ(u+1))·n.
+
+    The reset gate acts behind the product with the hidden state (Cho et al. 2014 put it before), so that a step has one
+    product; +1 for the reason the LSTM's forget gate has it: a newborn memory should last.
+    """
+    (r_x, u_x, n_x), (r_h, u_h, n_h) = (jnp.split(x, 3, axis=-1) for x in (from_input, from_hidden))
+    keep = sigmoid(u_x + u_h + 1)
+    return keep * hidden + (1 - keep) * jnp.tanh(n_x + sigmoid(r_x + r_h) * n_h)
 
 
 def zero_lstm_state(width: int, batch: tuple[int, ...] = ()) -> LSTMState:

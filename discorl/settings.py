@@ -31,6 +31,22 @@ RULE_DEFAULTS: dict[str, dict[str, Any]] = {
     "actor_critic": {"envs": 16, "learning_rate": 5e-4, "log_every": 50},
     "policy_gradient": {"envs": 16, "learning_rate": 5e-4, "log_every": 50},
 }
+# What `--agent` may say, and the sizes behind settings left open. () and 0: the agent has no such part.
+AGENT_DEFAULTS: dict[str, dict[str, Any]] = {
+    "mlp": {"hidden": (512, 512)},
+    "lstm": {"hidden": (256,), "memory_width": 256},
+    "gru": {"hidden": (256,), "memory_width": 256},
+    "encoders": {"hidden": (256,), "channels": (16, 32, 32)},
+    "impala-small": {"hidden": (256,), "channels": (16, 32, 32)},
+    "impala-lstm": {"hidden": (256,), "channels": (16, 32, 32), "memory_width": 256},
+    "impala-paper": {
+        "hidden": (768,),
+        "channels": (256, 384, 384, 256),
+        "model_width": 1024,
+        "head_hidden": (1024,),
+    },
+}
+SIZE_DEFAULTS: dict[str, Any] = {"channels": (), "memory_width": 0, "model_width": 128, "head_hidden": (128,)}
 MAX_SEED = 2**31
 
 
@@ -57,7 +73,7 @@ class Settings:
 
     env: str = _what("catch", "environment, see `discorl envs`")
     rule: str | None = _what(None, "update rule: a name of `discorl rules` or a rule file")
-    agent: str = _what("mlp", "agent network")
+    agent: str = _what("mlp", f"agent network: {', '.join(AGENT_DEFAULTS)}")
     updates: int | None = _count(None, "learning updates")
     steps: int | None = _count(None, "environment steps, instead of updates")
     envs: int | None = _count(None, "environments side by side")
@@ -71,9 +87,13 @@ class Settings:
     weight_decay: float | None = _amount(None, "decoupled weight decay")
     max_update: float | None = _count(None, "bound on each number of Adam's step")
     mask: str = _setting("reference", "steps that count: reference (not the first of an episode) or all")
-    hidden: tuple[int, ...] = _agent((512, 512), "widths of the torso's layers")
-    model_width: int = _agent(128, "width of the action model")
-    head_hidden: tuple[int, ...] = _agent((128,), "widths inside the heads of the action model")
+    burn_in: int = _amount(0, "steps of a trajectory that only warm up the memory of a recurrent agent")
+    hidden: tuple[int, ...] | None = _agent(None, "widths of the torso's layers, behind the convolutions if it has any")
+    channels: tuple[int, ...] | None = _agent(None, "channels of each section of convolutions")
+    memory_width: int | None = _agent(None, "width of the recurrent core", least="zero")
+    model_width: int | None = _agent(None, "width of the action model")
+    head_hidden: tuple[int, ...] | None = _agent(None, "widths inside the heads of the action model")
+    normalise: bool = _agent(False, "bring vectors to mean 0 and deviation 1, by what was seen so far", least="")
     seed: int = _run(0, "random seed of the first agent")
     seeds: int = _run(1, "agents trained at once, on seeds that count up from --seed", least="positive")
     eval_episodes: int = _run(100, "episodes to evaluate each agent on at the end; 0: none")
@@ -108,8 +128,9 @@ def make(values: Mapping[str, Any], source: str = "") -> Settings:
 
 
 def resolve(settings: Settings, rule: str) -> Settings:
-    """Fills what was left open with the defaults of the rule."""
-    own = {**DEFAULTS, **RULE_DEFAULTS.get(rule, {})}
+    """Fills what was left open with the defaults of rule and agent."""
+    agent = AGENT_DEFAULTS.get(settings.agent, AGENT_DEFAULTS["mlp"])  # of a network of one's own they mean nothing
+    own = {**DEFAULTS, **RULE_DEFAULTS.get(rule, {}), **SIZE_DEFAULTS, **agent}
     if settings.steps is not None:
         del own["updates"]
     return replace(settings, **{name: value for name, value in own.items() if getattr(settings, name) is None})
@@ -153,7 +174,7 @@ def differences(old: Settings, new: Settings) -> list[str]:
 
 
 def kind(name: str) -> type:
-    """The plain type of a setting: str, int, float or tuple."""
+    """The plain type of a setting: str, int, float, bool or tuple."""
     hint = get_type_hints(Settings)[name]
     plain = get_args(hint)[0] if isinstance(hint, types.UnionType) else hint  # of `int | None` the int
     return tuple if get_origin(plain) is tuple else plain
@@ -175,7 +196,8 @@ def _typed(name: str, value: Any) -> Any:
         return str(value)
     if type(value) is wanted and wanted is not tuple:
         return value
-    word = {tuple: "a list of whole numbers", float: "a number", int: "a whole number", str: "a text"}[wanted]
+    words = {tuple: "a list of whole numbers", float: "a number", int: "a whole number", str: "a text"}
+    word = {**words, bool: "true or false"}[wanted]
     raise DiscorlError(f"{name} must be {word}, got {value!r}")
 
 
@@ -187,7 +209,7 @@ def _check(settings: Settings) -> None:
                 require_positive(f.name, number)
             elif f.metadata["least"] == "zero" and isinstance(number, (int, float)) and not number >= 0:
                 raise DiscorlError(f"{f.name} must not be negative, got {number}")
-    if not settings.hidden:
+    if settings.hidden == ():
         raise DiscorlError("hidden must name at least one layer, for example 512,512")
     if settings.updates is not None and settings.steps is not None:
         raise DiscorlError("give updates or steps, not both: each fixes the length of training")
@@ -202,4 +224,4 @@ def _toml(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml(v) for v in value) + "]"
-    return repr(value)
+    return str(value).lower() if isinstance(value, bool) else repr(value)

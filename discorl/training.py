@@ -12,7 +12,7 @@ from discorl import acting
 from discorl.envs.base import Environment, EpisodeEnd, batch
 from discorl.errors import DiscorlError, near_matches, require_positive
 from discorl.learner import LearnerInfo, LearnerState, Mask, make_learner
-from discorl.networks.base import AgentNetwork, check_network
+from discorl.networks.base import AgentNetwork, check_network, is_recurrent
 from discorl.optim import Hypers
 from discorl.replay import ReplayState, make_replay
 from discorl.rules.base import Eta, UpdateRule
@@ -29,6 +29,7 @@ class TrainConfig:
     replay_size: int = 1024  # trajectories kept
     replay_share: float = 1.0  # of a batch; the rest is the newest rollout
     mask: str = "reference"  # steps that count in the loss, see `learner.loss_mask`
+    burn_in: int = 0  # steps of a trajectory that only warm up the memory of a recurrent agent
 
     def __post_init__(self) -> None:
         for name in ("envs", "batch", "rollout", "replay_size"):
@@ -41,6 +42,12 @@ class TrainConfig:
             raise DiscorlError(
                 f"replay_share {self.replay_share} asks for {self.fresh_count} fresh trajectories per update, but "
                 f"there are only {self.envs} environments: raise envs or replay_share"
+            )
+        if not 0 <= self.burn_in < self.rollout:
+            raise DiscorlError(
+                f"burn_in {self.burn_in} leaves nothing to learn from of rollouts of {self.rollout} steps"
+                if self.burn_in > 0
+                else f"burn_in must not be negative, got {self.burn_in}"
             )
         if self.replay_size < self.envs:
             raise DiscorlError(f"replay_size {self.replay_size} must hold one rollout of {self.envs} environments")
@@ -92,12 +99,16 @@ def make_training(
     env: Environment, network: AgentNetwork, rule: UpdateRule, config: TrainConfig = TrainConfig()
 ) -> Training:
     check_network(network, env.spec, rule.needs)
+    if config.burn_in and not is_recurrent(network):
+        raise DiscorlError("burn_in warms up a memory, but this agent has none: leave it out, or use lstm or gru")
     envs = batch(env, config.envs)
-    learner = make_learner(network, rule, config.mask)
+    learner = make_learner(network, rule, config.mask, config.burn_in)
     replay = make_replay(config.replay_size, config.batch, config.fresh_count)
 
-    def collect(key: Key, params: Params, actor: acting.ActorState) -> tuple:
-        return acting.unroll(network, envs, params, key, actor, config.rollout)
+    def collect(key: Key, params: Params, learning: LearnerState, actor: acting.ActorState) -> tuple:
+        actor, rollout, ends = acting.unroll(network, envs, params, key, actor, config.rollout)
+        # all but the last observation, which is the first of the next rollout
+        return learner.watch(learning, jax.tree.map(lambda x: x[:-1], rollout.obs)), actor, rollout, ends
 
     def init(key: Key, hypers: Hypers) -> TrainState:
         """A newborn agent whose replay is filled to one batch by its untrained policy."""
@@ -105,25 +116,26 @@ def make_training(
         key, key_learner, key_env, key_fill = jax.random.split(key, 4)
         actor = acting.begin(network, envs, key_env)
         learning = learner.init(key_learner, jax.tree.map(lambda x: x[0], actor.obs))
-        _, example, _ = jax.eval_shape(collect, key, learning.params, actor)
+        _, _, example, _ = jax.eval_shape(collect, key, learning.params, learning, actor)
 
         def fill(carry: tuple, key: Key) -> tuple:
-            actor, ring = carry
-            actor, rollout, _ = collect(key, learning.params, actor)
-            return (actor, replay.add(ring, rollout)), None
+            learning, actor, ring = carry
+            learning, actor, rollout, _ = collect(key, learning.params, learning, actor)
+            return (learning, actor, replay.add(ring, rollout)), None
 
         # one rollout fewer than a batch needs: the first update brings the last one
         keys = jax.random.split(key_fill, config.prefill - 1)
-        (actor, ring), _ = jax.lax.scan(fill, (actor, replay.init(example)), keys)
+        (learning, actor, ring), _ = jax.lax.scan(fill, (learning, actor, replay.init(example)), keys)
         return TrainState(key=key, learner=learning, actor=actor, replay=ring, updates=jnp.zeros((), jnp.int32))
 
     def gather(params: Params, state: TrainState) -> tuple[TrainState, Rollout, EpisodeEnd]:
         """Acts with `params` and returns what the next update learns from; its learner is still the one of before."""
         key_act, key_sample = jax.random.split(jax.random.fold_in(state.key, state.updates))
-        actor, fresh, ends = collect(key_act, params, state.actor)
+        learning, actor, fresh, ends = collect(key_act, params, state.learner, state.actor)
         ring = replay.add(state.replay, fresh)
         sampled = replay.sample(key_sample, ring, fresh)
-        return state._replace(actor=actor, replay=ring, updates=state.updates + 1), sampled, ends
+        gathered = state._replace(learner=learning, actor=actor, replay=ring, updates=state.updates + 1)
+        return gathered, sampled, ends
 
     def update(eta: Eta, hypers: Hypers, state: TrainState) -> tuple[TrainState, TrainInfo]:
         state, sampled, ends = gather(state.learner.params, state)

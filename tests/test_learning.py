@@ -105,3 +105,19 @@ def test_rules_written_by_hand_learn_to_catch(name: str) -> None:
     state = jax.jit(training.init)(jax.random.key(1), hypers)
     _, info = jax.jit(training.advance, static_argnums=3)(loaded.eta, hypers, state, 400)
     assert info.return_sum[-50:].sum() / info.episodes[-50:].sum() > 0.9  # chance: -0.6
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", None])
+def test_only_a_recurrent_agent_remembers(cell: str | None) -> None:
+    env, loaded = probes.memory(), load_rule("policy_gradient")
+    torso = networks.mlp_torso(env.spec, (16,), last=jax.nn.relu)
+    if cell is not None:
+        torso = networks.recurrent(torso, env.spec, width=16, cell=cell)
+    network = networks.assemble(torso, env.spec, loaded.rule.needs)
+    config = TrainConfig(envs=32, batch=32, rollout=8, replay_size=32, replay_share=0.0, mask="all")  # 8: cuts episodes
+    training = make_training(env, network, loaded.rule, config)
+    hypers = Hypers(learning_rate=1e-2)
+    state = jax.jit(training.init)(jax.random.key(0), hypers)
+    _, info = jax.jit(training.advance, static_argnums=3)(loaded.eta, hypers, state, 120)
+    late = float(info.return_sum[-30:].sum() / info.episodes[-30:].sum())
+    assert late > 0.95 if cell is not None else abs(late) < 0.2

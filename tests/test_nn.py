@@ -52,3 +52,35 @@ def test_initial_weights_are_truncated_and_scaled_by_fan_in(key: jax.Array) -> N
     assert float(jnp.abs(layer.w).max()) <= 2 / 20
     np.testing.assert_allclose(layer.w.std(), 0.88 / 20, rtol=0.05)  # 0.88: what truncation leaves of a deviation
     assert not layer.b.any()
+
+
+def test_convolution_equals_a_loop_over_cells(key: jax.Array) -> None:
+    layer = nn.init_linears(key, [nn.conv_size(2, 3)])[0]._replace(b=jnp.arange(3.0))
+    x = jax.random.normal(key, (2, 4, 5, 2))
+    padded, w = np.pad(np.asarray(x), ((0, 0), (1, 1), (1, 1), (0, 0))), np.asarray(layer.w)
+    got = np.asarray(jax.jit(nn.conv)(layer, x))
+    for i, j in np.ndindex(4, 5):
+        patch = padded[:, i : i + 3, j : j + 3].reshape(2, -1)  # rows, columns, channels: the order of the weights
+        np.testing.assert_allclose(got[:, i, j], patch @ w + np.arange(3), rtol=1e-5, atol=1e-5)
+
+
+def test_max_pool_equals_a_loop_over_windows() -> None:
+    for height, width in ((8, 8), (5, 4), (1, 2)):
+        x = np.random.default_rng(0).standard_normal((2, height, width, 3), np.float32) - 5  # padding must never win
+        got = np.asarray(jax.jit(nn.max_pool)(x))
+        assert got.shape == (2, -(-height // 2), -(-width // 2), 3)
+        for i, j in np.ndindex(*got.shape[1:3]):
+            # an even size lacks one cell, at its end; an odd one lacks one on each side
+            top, left = 2 * i - height % 2, 2 * j - width % 2
+            window = x[:, max(0, top) : top + 3, max(0, left) : left + 3]
+            np.testing.assert_array_equal(got[:, i, j], window.max(axis=(1, 2)))
+
+
+def test_gru_step_equals_its_equations() -> None:
+    rng = np.random.default_rng(0)
+    from_input, from_hidden, hidden = (rng.standard_normal((4, n)) for n in (9, 9, 3))
+    reset = sigmoid(from_input[:, :3] + from_hidden[:, :3])
+    keep = sigmoid(from_input[:, 3:6] + from_hidden[:, 3:6] + 1)
+    new = np.tanh(from_input[:, 6:] + reset * from_hidden[:, 6:])
+    got = jax.jit(nn.gru_gates)(*(x.astype(np.float32) for x in (from_input, from_hidden, hidden)))
+    np.testing.assert_allclose(got, keep * hidden + (1 - keep) * new, rtol=1e-5, atol=1e-6)

@@ -64,7 +64,7 @@ def value_rollout(rollout: Rollout, alignment: str) -> Rollout:
 
 
 def make_judge(network: AgentNetwork, rule: UpdateRule, config: OuterConfig, gradient: MetaGradient) -> Judge:
-    learner = make_learner(network, rule, config.mask, gradient.inner)
+    learner = make_learner(network, rule, config.mask, gradient=gradient.inner)
 
     @gradient.update
     def lesson(eta: Eta, hypers: Hypers, state: LearnerState, batch: Rollout) -> tuple:

@@ -51,6 +51,7 @@ NAMED = {
     "probe/delayed": Named("reward one step later: does the value bootstrap?", probes.delayed),
     "probe/action": Named("reward for one of two actions: does the policy move?", probes.action),
     "probe/both": Named("reward if the action tells what is seen: does the policy look?", probes.both),
+    "probe/memory": Named("reward if the last action tells what was seen first: is it remembered?", probes.memory),
     **{
         name: Named(f"{entry.split}: {entry.description}", partial(suites.environment, name))
         for name, entry in suites.FAMILIES.items()

@@ -2,6 +2,7 @@
 
 All have two actions and observe `[signal, clock]`: what the episode is about, and the steps taken so far. A learner
 that fails `constant` probably has a wrong value loss; one that only fails `delayed` bootstraps wrongly; and so on.
+`memory` is for recurrent agents.
 After Andy Jones, "Debugging RL, Without the Agonizing Pain" (https://andyljones.com/posts/rl-debugging.html).
 """
 
@@ -46,11 +47,30 @@ def both() -> Environment:
     return _probe("both", _coin, lambda state, action: _sign((action == 1) == (state.signal > 0)))
 
 
+def memory(length: int = 3) -> Environment:
+    """The signal shows at the first step only; at the last, reward 1 if the action tells it, else -1; 0 on the way.
+
+    Learn: remember. Without a memory the average return is 0, whatever the policy.
+    """
+
+    def reward(state: ProbeState, action: Array) -> Array:
+        return jnp.where(state.clock == length - 1, _sign((action == 1) == (state.signal > 0)), jnp.float32(0))
+
+    return _probe("memory", _coin, reward, length=length, shown=1)
+
+
 def _probe(
-    name: str, start: Callable[[Key], Array], reward: Callable[[ProbeState, Array], Array], length: int = 1
+    name: str,
+    start: Callable[[Key], Array],
+    reward: Callable[[ProbeState, Array], Array],
+    length: int = 1,
+    shown: int | None = None,
 ) -> Environment:
+    """`shown` is the number of steps that the signal is seen for; always unless it is given."""
+
     def observe(state: ProbeState) -> Float[Array, "2"]:
-        return jnp.stack([state.signal, state.clock.astype(jnp.float32)])
+        signal = state.signal if shown is None else jnp.where(state.clock < shown, state.signal, jnp.float32(0))
+        return jnp.stack([signal, state.clock.astype(jnp.float32)])
 
     def reset(key: Key) -> tuple[ProbeState, Float[Array, "2"]]:
         state = ProbeState(signal=start(key), clock=jnp.zeros((), jnp.int32))

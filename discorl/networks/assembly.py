@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 from discorl import nn
 from discorl.envs.base import EnvSpec
 from discorl.errors import DiscorlError
-from discorl.networks.base import AgentNetwork, Torso, check_network, example_observation
+from discorl.networks.base import AgentNetwork, Torso, check_network, embedding_width
 from discorl.types import ActionOutput, Key, Memory, Needs, Observation, Params, StateOutput
 
 HEAD_SCALE = 1e-2  # policies start close to uniform
@@ -42,7 +42,7 @@ def assemble(
     torso: Torso, spec: EnvSpec, needs: Needs, *, model_width: int = 128, head_hidden: tuple[int, ...] = (128,)
 ) -> AgentNetwork:
     """An agent's network around a torso."""
-    width = _embedding_width(torso, spec)
+    width = embedding_width(torso, spec)
     num_actions = spec.num_actions
 
     def init(key: Key) -> NetworkParams:
@@ -95,21 +95,3 @@ def _model_params(params: NetworkParams) -> ModelParams:
     if not isinstance(params.model, ModelParams):
         raise DiscorlError("this network was built without an action model, but the rule asks for one")
     return params.model
-
-
-def _embedding_width(torso: Torso, spec: EnvSpec) -> int:
-    """Traces the torso once; its embedding must be [T, B, E]."""
-    steps, batch = 2, 3
-
-    def embed(key: Key, obs: Observation, first: Array) -> Array:
-        return torso.unroll(torso.init(key), torso.memory(batch), obs, first)[0]
-
-    first = jax.ShapeDtypeStruct((steps, batch), jnp.bool_)
-    try:
-        out = jax.eval_shape(embed, jax.random.key(0), example_observation(spec, steps, batch), first)
-    except (TypeError, ValueError) as error:
-        raise DiscorlError(f"the torso does not run on the observations of {spec.name!r}: {error}") from error
-    shape = getattr(out, "shape", None)
-    if shape is None or len(shape) != 3 or shape[:2] != (steps, batch):
-        raise DiscorlError(f"the torso must emit one vector per observation, [T, B, E] = [2, 3, E], but emits {shape}")
-    return shape[-1]

@@ -15,6 +15,13 @@ Embedding = Any
 Root = Any
 
 
+class Statistics(NamedTuple):
+    """Numbers among the parameters that follow the data instead of a gradient; no business of the optimizer's."""
+
+    update: Callable[[Params, Observation], Params]  # parameters that have also seen these [T, B, ...]
+    share: Callable[[Params, Params], Params]  # the second parameters with the statistics of the first
+
+
 class AgentNetwork(NamedTuple):
     """A network as pure functions; its model is written for one given action.
 
@@ -30,6 +37,7 @@ class AgentNetwork(NamedTuple):
     heads: Callable[[Params, Embedding], StateOutput]
     root: Callable[[Params, Embedding], Root]
     model: Callable[[Params, Root, Int[Array, "*S"]], ActionOutput]  # actions [T, B], or one for all: []
+    statistics: Statistics | None = None
 
 
 class Torso(NamedTuple):
@@ -57,25 +65,54 @@ def example_observation(spec: EnvSpec, *batch: int) -> Observation:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct((*batch, *x.shape), x.dtype), spec.observation)
 
 
+def embedding_width(torso: Torso, spec: EnvSpec) -> int:
+    """Traces the torso once; its embedding must be [T, B, E]."""
+    steps, batch = 2, 3
+
+    def embed(key: Key, obs: Observation, first: Array) -> Array:
+        return torso.unroll(torso.init(key), torso.memory(batch), obs, first)[0]
+
+    first = jax.ShapeDtypeStruct((steps, batch), jnp.bool_)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    try:
+        out = jax.eval_shape(embed, key, example_observation(spec, steps, batch), first)
+    except (TypeError, ValueError) as error:
+        raise DiscorlError(f"the torso does not run on the observations of {spec.name!r}: {error}") from error
+    shape = getattr(out, "shape", None)
+    if shape is None or len(shape) != 3 or shape[:2] != (steps, batch):
+        raise DiscorlError(f"the torso must emit one vector per observation, [T, B, E] = [2, 3, E], but emits {shape}")
+    return shape[-1]
+
+
+def is_recurrent(network: AgentNetwork) -> bool:
+    return bool(jax.tree.leaves(jax.eval_shape(lambda: network.memory(1))))
+
+
 def check_network(network: AgentNetwork, spec: EnvSpec, needs: Needs) -> None:
     """Raises with both sides in the text if the network does not emit what the rule needs. Runs nothing."""
     steps, batch = 2, 3
     first = jax.ShapeDtypeStruct((steps, batch), jnp.bool_)
     actions = jax.ShapeDtypeStruct((steps, batch), jnp.int32)
 
-    def outputs(key: Key, obs: Observation, first: Array, action: Array) -> tuple[StateOutput, ActionOutput | None]:
+    def outputs(key: Key, obs: Observation, first: Array, action: Array) -> tuple:
         params = network.init(key)
-        embedding, _ = network.unroll(params, network.memory(batch), obs, first)
+        embedding, memory = network.unroll(params, network.memory(batch), obs, first)
         model = network.model(params, network.root(params, embedding), action) if needs.model else None
-        return network.heads(params, embedding), model
+        return network.heads(params, embedding), model, network.memory(batch), memory
 
     key = jax.eval_shape(lambda: jax.random.key(0))
     try:
-        state, action = jax.eval_shape(outputs, key, example_observation(spec, steps, batch), first, actions)
+        state, action, before, after = jax.eval_shape(
+            outputs, key, example_observation(spec, steps, batch), first, actions
+        )
     except (TypeError, ValueError) as error:
         raise DiscorlError(
             f"the network does not run on observations {_shapes(spec.observation)} of {spec.name!r}: {error}"
         ) from error
+    if _shapes(before) != _shapes(after):
+        raise DiscorlError(
+            f"the network's memory must keep its shape, but it is {_shapes(before)} before and {_shapes(after)} after"
+        )
     wanted = {"logits": (spec.num_actions,), "y": (needs.y,)}
     emitted = state._asdict()
     if needs.model:

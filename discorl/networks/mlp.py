@@ -10,19 +10,22 @@ from discorl import nn
 from discorl.envs.base import EnvSpec
 from discorl.networks.assembly import assemble
 from discorl.networks.base import AgentNetwork, Torso, feed_forward
+from discorl.networks.observations import as_float
 from discorl.types import Key, Needs, Observation
 
 
-def mlp_torso(spec: EnvSpec, hidden: tuple[int, ...] = (512, 512)) -> Torso:
-    """All entries of an observation, flattened and concatenated, through `hidden`; no activation after the last."""
+def mlp_torso(
+    spec: EnvSpec, hidden: tuple[int, ...] = (512, 512), *, last: nn.Activation = lambda embedding: embedding
+) -> Torso:
+    """All entries of an observation, flattened and concatenated, through `hidden`; `last` follows the last layer."""
     inputs = sum(math.prod(x.shape) for x in jax.tree.leaves(spec.observation))
 
     def init(key: Key) -> tuple[nn.Linear, ...]:
         return nn.init_mlp(key, inputs, hidden)
 
     def apply(params: tuple[nn.Linear, ...], obs: Observation) -> Float[Array, "N E"]:
-        leaves = [x.reshape(x.shape[0], -1).astype(params[0].w.dtype) for x in jax.tree.leaves(obs)]
-        return nn.mlp(params, jnp.concatenate(leaves, axis=-1))
+        leaves = [as_float(x, params[0].w.dtype).reshape(x.shape[0], -1) for x in jax.tree.leaves(obs)]
+        return last(nn.mlp(params, jnp.concatenate(leaves, axis=-1)))
 
     return feed_forward(init, apply)
 

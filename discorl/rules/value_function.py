@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from discorl import nn
 from discorl.distributions import signed_parabolic
+from discorl.networks.observations import as_float
 from discorl.optim import AdamState, Hypers, adam, init_adam
 from discorl.rules.moments import fresh_moments, normalise, update_moments
 from discorl.rules.values import ValueMoments, batched_vtrace, importance_ratio
@@ -51,7 +52,7 @@ def init_value_function(key: Key, obs: Observation, config: ValueFunctionConfig)
 
 def raw_value(params: tuple[nn.Linear, ...], obs: Observation) -> Float[Array, "T1 B"]:
     """The network's output: a value in signed-hyperbolic space."""
-    leaves = [x.reshape(*x.shape[:2], -1).astype(params[0].w.dtype) for x in jax.tree.leaves(obs)]
+    leaves = [as_float(x, params[0].w.dtype).reshape(*x.shape[:2], -1) for x in jax.tree.leaves(obs)]
     # like an agent's torso and head: no activation between the last hidden layer and the output
     return nn.linear(params[-1], nn.mlp(params[:-1], jnp.concatenate(leaves, axis=-1))).squeeze(-1)
 

@@ -44,3 +44,13 @@ def test_render_says_signal_and_step(key):
     env = probes.delayed()
     state, _ = env.reset(key)
     assert env.render(state) == "signal +1, step 0 of 2"
+
+
+def test_the_memory_probe_shows_its_signal_once_and_asks_for_it_at_the_end(key):
+    signals = set()
+    for i in range(8):
+        seen, rewards = episode(probes.memory(3), jax.random.fold_in(key, i), 1)
+        assert seen[1:] == [(0, 1), (0, 2)]
+        assert rewards == [0, 0, seen[0][0]]
+        signals.add(seen[0])
+    assert signals == {(-1, 0), (1, 0)}
