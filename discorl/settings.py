@@ -71,6 +71,7 @@ class Settings:
     weight_decay: float | None = _amount(None, "decoupled weight decay")
     max_update: float | None = _count(None, "bound on each number of Adam's step")
     mask: str = _setting("reference", "steps that count: reference (not the first of an episode) or all")
+    lag: int = _amount(1, "updates that acting may lag behind where Python steps the environment; 0: they take turns")
     hidden: tuple[int, ...] = _agent((512, 512), "widths of the torso's layers")
     model_width: int = _agent(128, "width of the action model")
     head_hidden: tuple[int, ...] = _agent((128,), "widths inside the heads of the action model")

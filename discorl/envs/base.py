@@ -24,6 +24,7 @@ class EnvSpec:
     num_actions: int
     observation: Any = field(hash=False)  # tree of jax.ShapeDtypeStruct, of one observation
     action_names: tuple[str, ...] = ()
+    time_limit: int = 0  # steps after which a clock ends an episode; 0: there is none, or nobody knows
 
 
 class TimeStep(NamedTuple):

@@ -48,7 +48,7 @@ def test_every_listed_name_can_be_made_and_has_one_line():
     plain = [name for name, _ in rows if ":" not in name]
     assert plain == ["catch", *(f"probe/{x}" for x in ("constant", "observation", "delayed", "action", "both"))]
     assert [make(name).spec.name for name in plain] == plain
-    assert [name for name, _ in rows if ":" in name] == ["catch:ROWSxCOLUMNS", "MODULE:ATTRIBUTE"]
+    assert [name for name, _ in rows if ":" in name] == ["catch:ROWSxCOLUMNS", "gymnasium:ID", "MODULE:ATTRIBUTE"]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,10 @@ class CartPole(SimpleNamespace):
         (lambda: 3, "what the environment that was given returned is of class int"),
         (batch(catch(), 2), "is a batch already; give the single environment"),
         (CartPole(action_space=lambda params: 3), "is of class CartPole, not a discorl.envs.Environment"),
-        (CartPole(action_space=SimpleNamespace(n=2)), "(class CartPole) is stepped by Python"),
+        (
+            CartPole(action_space=SimpleNamespace(n=2)),
+            "(class CartPole) has an action space, but it is no environment of Gymnasium's",
+        ),
         (CartPole(action_space=SimpleNamespace(nvec=[2, 2])), "(class CartPole) has a multi-dimensional action space"),
         (
             CartPole(action_space=SimpleNamespace(low=np.zeros(1), high=np.ones(1))),
