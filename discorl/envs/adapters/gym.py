@@ -216,7 +216,7 @@ class SameStep(_Vector):
         if "final_obs" not in info:
             raise DiscorlError("this vector environment resets in the same step but gives no info['final_obs']")
         ended = np.flatnonzero(came.first)
-        final = self._seen.stacked([_lane(info["final_obs"], i) for i in ended])
+        final = self._seen.stacked([_lane(info["final_obs"], int(i)) for i in ended])
         return came._replace(final_obs=_filled(came.obs, ended, final))
 
 
