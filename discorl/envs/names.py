@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from discorl.envs import probes
-from discorl.envs.adapters import gym
+from discorl.envs.adapters import gym, gymnax, minigrid, pgx
 from discorl.envs.base import BatchedEnvironment, Environment
 from discorl.envs.catch import catch
 from discorl.envs.compliance import check
@@ -52,6 +52,10 @@ NAMED = {
 ADAPTERS = {
     "catch": Adapter("ROWSxCOLUMNS", "the same on a board of any size, for example catch:5x5", catch_of_size),
     "gymnasium": Adapter("ID", "Gymnasium, for example gymnasium:CartPole-v1 or just CartPole-v1", gym.from_id),
+    "gymnax": Adapter("ID", "gymnax, for example gymnax:CartPole-v1", gymnax.from_id),
+    "minatar": Adapter("GAME", "MinAtar of pgx: asterix, breakout, freeway, seaquest or space_invaders", pgx.minatar),
+    "pgx": Adapter("ID", "any game of pgx for one player, for example pgx:2048", pgx.from_id),
+    "xminigrid": Adapter("ID", "XLand-MiniGrid, for example xminigrid:MiniGrid-Empty-8x8", minigrid.from_id),
 }
 
 
