@@ -81,6 +81,8 @@ def build_program(
 ) -> Program:
     """Agent i of many is the one that `--seed (seed + i)` trains alone."""
     rule, eta, hypers, config = loaded.rule, loaded.eta, optimizer_numbers(full), training_config(full)
+    if full.truncation == "bootstrap" and rule.continuation is not None:
+        config = replace(config, cuts=cuts_per_trajectory(env, config.rollout))
     seeds = range(full.seed, full.seed + full.seeds)
     if isinstance(env, HostEnvironment):
         run = {"eta": eta, "hypers": hypers, "lag": full.lag, "seeds": seeds}
@@ -103,6 +105,12 @@ def build_network(agent: Agent, spec: EnvSpec, needs: Needs, asked: Settings) ->
     network = agent if isinstance(agent, AgentNetwork) else agent(spec, needs)
     networks.check_network(network, spec, needs)
     return network
+
+
+def cuts_per_trajectory(env: Environment | HostEnvironment, length: int) -> int:
+    """How often a clock can end episodes within `length` steps; of environments that Python steps, 1 if unknown."""
+    unknown = 1 if isinstance(env, HostEnvironment) else 0
+    return math.ceil(length / env.spec.time_limit) if env.spec.time_limit else unknown
 
 
 def training_config(full: Settings) -> training.TrainConfig:

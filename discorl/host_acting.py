@@ -6,6 +6,7 @@ from concurrent.futures import CancelledError
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from discorl import acting
@@ -35,19 +36,23 @@ def make_policy(network: AgentNetwork) -> Policy:
     return policy
 
 
-def example_rollout(network: AgentNetwork, spec: EnvSpec, length: int, size: int) -> Rollout:
+def example_rollout(network: AgentNetwork, spec: EnvSpec, length: int, slots: int, size: int) -> Rollout:
     """Shapes of what `Collector.collect` returns."""
-    row = lambda *shape: lambda dtype: jax.ShapeDtypeStruct((*shape, size), dtype)  # noqa: E731
-    transitions, rows = row(length), row(length + 1)
-    return Rollout(
-        obs=jax.tree.map(lambda x: jax.ShapeDtypeStruct((length + 1, size, *x.shape), x.dtype), spec.observation),
-        first=rows(np.bool_),
-        action=transitions(np.int32),
-        reward=transitions(np.float32),
-        discount=transitions(np.float32),
-        behaviour_logits=jax.ShapeDtypeStruct((length, size, spec.num_actions), np.float32),
-        memory=jax.eval_shape(lambda: network.memory(size)),
-    )
+
+    def make() -> Rollout:
+        obs = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), spec.observation)
+        return Rollout(
+            obs=jax.tree.map(lambda x: jnp.stack([x] * (length + 1)), obs),
+            first=jnp.zeros((length + 1, size), jnp.bool_),
+            action=jnp.zeros((length, size), jnp.int32),
+            reward=jnp.zeros((length, size), jnp.float32),
+            discount=jnp.zeros((length, size), jnp.float32),
+            behaviour_logits=jnp.zeros((length, size, spec.num_actions), jnp.float32),
+            memory=network.memory(size),
+            cuts=acting.no_cuts(slots, length, obs, network.memory(size)),
+        )
+
+    return jax.eval_shape(make)
 
 
 class Collector:
@@ -57,10 +62,10 @@ class Collector:
     rollout is made of the next `size` trajectories that are full.
     """
 
-    def __init__(self, network: AgentNetwork, policy: Policy, vector: HostVector, spec: EnvSpec, length: int) -> None:
-        self._policy, self._vector, self._length = policy, vector, length
-        self._network = network
-        example = example_rollout(network, spec, length, vector.size)
+    def __init__(self, network: AgentNetwork, policy: Policy, vector: HostVector, example: Rollout) -> None:
+        """`example` has the shapes of `example_rollout`, of as many trajectories as there are environments."""
+        self._network, self._policy, self._vector = network, policy, vector
+        self._length = example.reward.shape[0]
         self._open: Rollout = _batch_first(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example))
         self._full: deque[Rollout] = deque()
         self._stopped = False
@@ -74,7 +79,7 @@ class Collector:
         self._memory = self._network.memory(size)
         self._filled = np.zeros(size, int)
         self._returns, self._lengths = np.zeros(size), np.zeros(size, int)
-        self._start_memory(range(size))
+        self._begin_trajectories(np.arange(size))
         self._full.clear()
 
     def collect(self, params: Params) -> tuple[Rollout, Ends]:
@@ -103,8 +108,10 @@ class Collector:
         lanes = np.flatnonzero(came.real)
         at = (lanes, self._filled[lanes])
         values = (self._obs, self._first, action, came.reward, np.float32(1) - ended, np.asarray(acted.logits))
-        for ring, x in zip(jax.tree.leaves(self._open._replace(memory=())), jax.tree.leaves(values), strict=True):
+        rows = self._open._replace(memory=(), cuts=())
+        for ring, x in zip(jax.tree.leaves(rows), jax.tree.leaves(values), strict=True):
             ring[at] = x[lanes]
+        self._note_cuts(np.flatnonzero(came.truncated & came.real), came.final_obs, acted.memory)
         self._filled[lanes] += 1
         self._obs, self._first, self._memory, self._t = came.obs, came.first, acted.memory, self._t + 1
         self._finish(np.flatnonzero(self._filled == self._length))
@@ -117,10 +124,24 @@ class Collector:
         self._open.first[lanes, self._length] = self._first[lanes]
         for lane in lanes:
             self._full.append(jax.tree.map(lambda x, lane=lane: x[lane].copy(), self._open))
-        self._filled[lanes] = 0
-        self._start_memory(lanes)
+        self._begin_trajectories(lanes)
 
-    def _start_memory(self, lanes: np.ndarray | range) -> None:
+    def _note_cuts(self, lanes: np.ndarray, final_obs: Observation, memory: Memory) -> None:
+        """What a clock ended; a trajectory with more of them than slots keeps the first."""
+        cuts = self._open.cuts
+        if not cuts:
+            return
+        for lane in lanes:
+            for slot in np.flatnonzero(cuts.at[lane] == self._length)[:1]:
+                cuts.at[lane, slot] = self._filled[lane]
+                kept, new = jax.tree.leaves((cuts.obs, cuts.memory)), jax.tree.leaves((final_obs, memory))
+                for ring, x in zip(kept, new, strict=True):
+                    ring[lane, slot] = x[lane]
+
+    def _begin_trajectories(self, lanes: np.ndarray) -> None:
+        self._filled[lanes] = 0
+        if self._open.cuts:
+            self._open.cuts.at[lanes] = self._length
         for ring, x in zip(jax.tree.leaves(self._open.memory), jax.tree.leaves(self._memory), strict=True):
             ring[lanes] = np.asarray(x)[lanes]
 

@@ -56,7 +56,7 @@ class _Parts:
     policy: Any
 
     def example(self, size: int) -> Rollout:
-        return example_rollout(self.network, self.env.spec, self.config.rollout, size)
+        return example_rollout(self.network, self.env.spec, self.config.rollout, self.config.cuts, size)
 
     def newborn(self, key: Key) -> LearnerState:
         obs = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.env.spec.observation)
@@ -143,8 +143,7 @@ class _Pipeline:
         self._replay = HostReplay(parts.example(1), parts.config.replay_size)
         self._groups: list[tuple[ThreadPoolExecutor, Collector]] = []
         for size in parts.groups():
-            vector = parts.env.open(size)
-            collector = Collector(parts.network, parts.policy, vector, parts.env.spec, parts.config.rollout)
+            collector = Collector(parts.network, parts.policy, parts.env.open(size), parts.example(size))
             self._groups.append((ThreadPoolExecutor(1, f"discorl-group-{len(self._groups)}"), collector))
         self._pending: deque[list[Future[tuple[Rollout, Ends]]]] = deque()
 

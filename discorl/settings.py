@@ -32,6 +32,7 @@ RULE_DEFAULTS: dict[str, dict[str, Any]] = {
     "policy_gradient": {"envs": 16, "learning_rate": 5e-4, "log_every": 50},
 }
 MAX_SEED = 2**31
+TRUNCATIONS = ("bootstrap", "reference")
 
 
 def _setting(default: Any, text: str, *, group: str = "training", least: str = "") -> Any:
@@ -71,6 +72,9 @@ class Settings:
     weight_decay: float | None = _amount(None, "decoupled weight decay")
     max_update: float | None = _count(None, "bound on each number of Adam's step")
     mask: str = _setting("reference", "steps that count: reference (not the first of an episode) or all")
+    truncation: str = _setting(
+        "bootstrap", "where a clock ends an episode: bootstrap (its value goes on) or reference (as any other end)"
+    )
     lag: int = _amount(1, "updates that acting may lag behind where Python steps the environment; 0: they take turns")
     hidden: tuple[int, ...] = _agent((512, 512), "widths of the torso's layers")
     model_width: int = _agent(128, "width of the action model")
@@ -194,6 +198,9 @@ def _check(settings: Settings) -> None:
         raise DiscorlError("give updates or steps, not both: each fixes the length of training")
     if settings.replay_share is not None and settings.replay_share > 1:
         raise DiscorlError(f"replay_share must lie between 0 and 1, got {settings.replay_share}")
+    if settings.truncation not in TRUNCATIONS:
+        known = near_matches(settings.truncation, TRUNCATIONS)
+        raise DiscorlError(f"unknown truncation {settings.truncation!r}; {known}")
     if settings.seed + settings.seeds > MAX_SEED:
         raise DiscorlError(f"seed must be below {MAX_SEED}, got {settings.seed}")
 

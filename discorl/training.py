@@ -29,6 +29,7 @@ class TrainConfig:
     replay_size: int = 1024  # trajectories kept
     replay_share: float = 1.0  # of a batch; the rest is the newest rollout
     mask: str = "reference"  # steps that count in the loss, see `learner.loss_mask`
+    cuts: int = 0  # ends by a clock per trajectory that are gone on after, see `learner.go_on_after_clocks`
 
     def __post_init__(self) -> None:
         for name in ("envs", "batch", "rollout", "replay_size"):
@@ -91,12 +92,12 @@ def make_training(
     env: Environment, network: AgentNetwork, rule: UpdateRule, config: TrainConfig = TrainConfig()
 ) -> Training:
     check_network(network, env.spec, rule.needs)
-    envs = batch(env, config.envs)
+    envs = batch(env, config.envs, keep_final_obs=config.cuts > 0)
     learner = make_learner(network, rule, config.mask)
     replay = make_replay(config.replay_size, config.batch, config.fresh_count)
 
     def collect(key: Key, learning: LearnerState, actor: acting.ActorState) -> tuple:
-        return acting.unroll(network, envs, learning.params, key, actor, config.rollout)
+        return acting.unroll(network, envs, learning.params, key, actor, config.rollout, config.cuts)
 
     def init(key: Key, hypers: Hypers) -> TrainState:
         """A newborn agent whose replay is filled to one batch by its untrained policy."""

@@ -1,5 +1,6 @@
 """Training where Python steps: threads change no number, and going on, stopping and failing are in good order."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import tiny
 
 from discorl import checkpoints, envs, evaluation, experiment, runs, settings, trainer
 from discorl.errors import DiscorlError
-from discorl.host_acting import Collector, make_policy
+from discorl.host_acting import Collector, example_rollout, make_policy
 from discorl.host_training import HostState
 from discorl.learner import make_learner
 from discorl.replay import HostReplay
@@ -40,7 +41,8 @@ def one_by_one(updates: int, lag: int) -> Any:
     env, network, config = made.env, made.network, experiment.training_config(made.settings)
     assert isinstance(env, envs.HostEnvironment)
     learner = make_learner(network, made.rule, config.mask)
-    groups = [Collector(network, make_policy(network), env.open(n), env.spec, config.rollout) for n in (2, 1)]
+    example = partial(example_rollout, network, env.spec, config.rollout, 1)
+    groups = [Collector(network, make_policy(network), env.open(n), example(n)) for n in (2, 1)]
     for i, group in enumerate(groups):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), i + 2), 0)
         group.begin(key, seed=int(np.random.SeedSequence((0, i, 0)).generate_state(1)[0]))

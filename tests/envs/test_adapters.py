@@ -73,9 +73,7 @@ def test_games_of_pgx_that_will_not_do() -> None:
     wanted("pgx", "minatar")
     with pytest.raises(DiscorlError, match="'pgx:tic_tac_toe' is a game of 2 players, but an agent here plays alone"):
         envs.make("pgx:tic_tac_toe")
-    with pytest.raises(
-        DiscorlError, match="unknown environment 'pgx:minatar-brekout'; did you mean 'minatar-breakout'"
-    ):
+    with pytest.raises(DiscorlError, match="'pgx:minatar-brekout'; did you mean 'minatar-breakout'"):
         envs.make("minatar:brekout")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from discorl import envs, networks
 from discorl.errors import DiscorlError
-from discorl.host_acting import Collector, make_policy
+from discorl.host_acting import Collector, example_rollout, make_policy
 from discorl.types import Needs, Rollout
 
 gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install 'discorl[gym]'")
@@ -23,7 +23,8 @@ class Counter(worlds.Counter, gymnasium.Env):
 
 def trajectories(env: envs.HostEnvironment, rollouts: int) -> list[Rollout]:
     network = networks.mlp(env.spec, Needs(), hidden=(4,))
-    collector = Collector(network, make_policy(network), env.open(LANES), env.spec, LENGTH)
+    example = example_rollout(network, env.spec, LENGTH, 2, LANES)
+    collector = Collector(network, make_policy(network), env.open(LANES), example)
     collector.begin(jax.random.key(0), seed=0)
     params = network.init(jax.random.key(0))
     return [collector.collect(params)[0] for _ in range(rollouts)]
@@ -49,6 +50,10 @@ def test_all_modes_of_resetting_give_the_same_experience(mode: Any) -> None:
                     np.testing.assert_array_equal(rollout.obs[t + 1, b], expected)
             if rollout.discount[LENGTH - 1, b]:  # what is bootstrapped from
                 np.testing.assert_array_equal(rollout.obs[LENGTH, b], rollout.obs[LENGTH - 1, b] + [0, 1])
+            clocks = [t for t in range(LENGTH) if not rollout.discount[t, b] and rollout.obs[t, b, 0] % 2]
+            assert [t for t in rollout.cuts.at[:, b] if t < LENGTH] == clocks[:2]
+            for t, final in zip(clocks, rollout.cuts.obs[:, b], strict=False):
+                np.testing.assert_array_equal(final, rollout.obs[t, b] + [0, 1])
     # nothing was left out: after the beginning and before the end, every lane has every step of every episode
     episodes = np.concatenate([rollout.obs[:-1, :, 0].ravel() for rollout in rollouts])
     for episode in range(2, 8):

@@ -1,4 +1,4 @@
-"""gymnax: classic control, bsuite, MinAtar and more. Its own auto-reset is left out: ours keeps the final observation."""
+"""gymnax: classic control, bsuite, MinAtar and more. Its auto-reset is left out: ours keeps the final observation."""
 
 from typing import Any
 
