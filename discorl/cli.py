@@ -186,6 +186,7 @@ def _play(options: argparse.Namespace) -> int:
         seed=options.seed,
         which=options.which,
         max_steps=options.max_steps,
+        draw=bool(options.gif),
     )
     if options.gif:
         play.write_gif(options.gif, list(frames), options.fps)

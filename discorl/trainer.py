@@ -1,6 +1,5 @@
 """Training in compiled stretches: watched, recorded, stopped and resumed without changing a number."""
 
-import contextlib
 import json
 import math
 import time
@@ -40,8 +39,10 @@ def train(
         folder = runs.create(made.settings.run_dir, made.settings)
         made = made._replace(settings=replace(made.settings, run_dir=str(folder)))
     sitting = _Sitting(made, folder, progress, stop)
-    with contextlib.closing(made.program):
+    try:
         return sitting.run(sitting.start())
+    finally:
+        made.program.close()
 
 
 def resume(
@@ -68,10 +69,12 @@ def resume(
             "leave them out to go on with it, or start a new run"
         )
     sitting = _Sitting(made, folder, progress, stop)
-    with contextlib.closing(made.program):
+    try:
         state = sitting.restore(folder)
         runs.write_settings(folder, made.settings)
         return sitting.run(state)
+    finally:
+        made.program.close()
 
 
 def stretches(done: int, total: int, longest: int) -> Iterator[int]:

@@ -9,8 +9,9 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from PIL import Image
 
-from discorl import checkpoints, envs, evaluation, experiment, runs, settings, trainer
+from discorl import checkpoints, envs, evaluation, experiment, play, runs, settings, trainer
 from discorl.errors import DiscorlError
 from discorl.host_acting import Collector, example_rollout, make_policy
 from discorl.host_training import HostState
@@ -130,6 +131,22 @@ def test_the_right_action_is_learned() -> None:
     """Episodes of one step: all of them are first ones, so the mask must count those."""
     sizes = {"updates": 60, "envs": 8, "replay_size": 64, "batch": 16, "learning_rate": 1e-2, "log_every": 30}
     assert train(worlds.Bandit, mask="all", eval_episodes=20, **sizes).greedy.mean() == 1
+
+
+def test_a_trained_agent_plays_and_what_it_sees_is_shown(tmp_path: Path) -> None:
+    train(run_dir=tmp_path / "run", updates=2)
+    player = play.load(tmp_path / "run", env=worlds.Counter)
+    frames = list(play.play(player, episodes=2))
+    ends = [frame for frame in frames if frame.action is None]
+    assert [frame.episode for frame in ends] == [1, 2]
+    for end in ends:
+        episode, t = map(float, str(end.picture).split())
+        assert t == end.step == 3 + episode % 3  # the final observation, not the next episode's first
+        assert end.episode_return == sum(range(end.step + 1))
+    drawn = [frame._replace(picture=np.full((4, 5, 3), 40 * i, np.uint8)) for i, frame in enumerate(frames[:3])]
+    play.write_gif(tmp_path / "a.gif", drawn)
+    with Image.open(tmp_path / "a.gif") as image:
+        assert (image.size, getattr(image, "n_frames")) == ((5, 4), 3)  # noqa: B009
 
 
 def test_states_are_arrays_only() -> None:

@@ -38,8 +38,8 @@ class HostVector(Protocol):
 
     def step(self, action: np.ndarray) -> HostStep: ...
 
-    def render(self) -> str | np.ndarray | None:
-        """The first environment as text or as an RGB picture; None if it cannot be shown."""
+    def render(self) -> np.ndarray | None:
+        """The first environment as an RGB picture; None if it does not draw itself."""
         ...
 
     def close(self) -> None: ...
@@ -85,7 +85,7 @@ class Guarded:
         self._check_obs(came.obs, "step")
         return came
 
-    def render(self) -> str | np.ndarray | None:
+    def render(self) -> np.ndarray | None:
         return _quoting(f"{self._where}: render", self._vector.render)
 
     def close(self) -> None:

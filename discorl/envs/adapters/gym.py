@@ -16,7 +16,7 @@ from discorl.errors import DiscorlError, near_matches
 from discorl.types import Observation
 
 ID = re.compile(r"(?:[\w.]+:)?(?:[\w-]+/)?[\w.-]+-v[0-9]+")  # module:namespace/Name-v0, as Gymnasium writes them
-RENDER_MODES = ("rgb_array", "ansi")  # that can be shown here, the better first
+DRAWN = "rgb_array"
 
 
 def from_id(name: str) -> HostEnvironment:
@@ -27,11 +27,10 @@ def from_id(name: str) -> HostEnvironment:
 
     def make(render: bool = False) -> Any:
         env = gymnasium.make(name)
-        modes = [mode for mode in RENDER_MODES if mode in env.metadata.get("render_modes", ())]
-        if not (render and modes):
+        if not render or DRAWN not in env.metadata.get("render_modes", ()):
             return env
         env.close()
-        return gymnasium.make(name, render_mode=modes[0])
+        return gymnasium.make(name, render_mode=DRAWN)
 
     try:
         return from_maker(make, name)
@@ -150,8 +149,9 @@ class Separate:
             real=np.ones(self.size, bool),
         )
 
-    def render(self) -> str | np.ndarray | None:
-        return self._envs[0].render()
+    def render(self) -> np.ndarray | None:
+        draws = getattr(self._envs[0], "render_mode", None) == DRAWN
+        return self._envs[0].render() if draws else None
 
     def close(self) -> None:
         for env in self._envs:
@@ -189,8 +189,8 @@ class _Vector:
         )
         return step, info
 
-    def render(self) -> str | np.ndarray | None:
-        frames = self._vector.render()
+    def render(self) -> np.ndarray | None:
+        frames = self._vector.render() if getattr(self._vector, "render_mode", None) == DRAWN else None
         return frames[0] if frames else None
 
     def close(self) -> None:
