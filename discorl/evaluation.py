@@ -1,6 +1,6 @@
 """How good trained agents are: whole episodes, and the spread over agents."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -111,8 +111,8 @@ def run_host_episodes(
             obs, first, memory = came.obs, came.first, acted.memory
     finally:
         vector.close()
-    finished = np.arange(each) < count[:, None]
-    return Episodes(returns=returns.ravel()[:episodes], finished=finished.ravel()[:episodes])
+    rows: tuple[Any, Any] = returns, np.arange(each) < count[:, None]
+    return Episodes(*(x.ravel()[:episodes] for x in rows))
 
 
 def spread(values: np.ndarray) -> Spread:

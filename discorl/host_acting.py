@@ -15,15 +15,15 @@ from discorl.envs.host import HostStep, HostVector
 from discorl.networks.base import AgentNetwork
 from discorl.types import Key, Memory, Observation, Params, Rollout
 
-Policy = Callable[[Params, Memory, Observation, np.ndarray, Key, np.ndarray], acting.Acted]
+Policy = Callable[[Params, Memory, Observation, np.ndarray, Key, np.int32], acting.Acted]
 
 
 class Ends(NamedTuple):
     """Of the episodes that ended while collecting."""
 
-    episodes: int = 0
-    return_sum: float = 0.0
-    length_sum: int = 0
+    episodes: float = 0
+    return_sum: float = 0
+    length_sum: float = 0
 
 
 def make_policy(network: AgentNetwork) -> Policy:

@@ -101,7 +101,8 @@ def make_host_program(
     def like() -> tuple[HostState, ...]:
         ring = jax.eval_shape(lambda: init_replay(_zeros(parts.example(1)), capacity=config.replay_size))
         agent = jax.eval_shape(parts.newborn, jax.random.key(0))
-        return (HostState(agent, ring, jax.ShapeDtypeStruct((), np.int32)),) * len(seeds)
+        zero: Any = jax.ShapeDtypeStruct((), np.int32)
+        return (HostState(learner=agent, replay=ring, updates=zero),) * len(seeds)
 
     def evaluate(params: Params, episodes: int) -> Scores:
         close()  # of a vector that somebody gave there is only one
@@ -155,7 +156,8 @@ class _Pipeline:
         for _ in range(self._parts.config.prefill - 1):
             self._ask(learner.params)
             self._receive()
-        return HostState(learner=learner, replay=self._replay.state, updates=np.zeros((), np.int32))
+        zero: Any = np.zeros((), np.int32)
+        return HostState(learner=learner, replay=self._replay.state, updates=zero)
 
     def resume(self, state: HostState) -> HostState:
         self._replay.restore(state.replay)
@@ -176,9 +178,9 @@ class _Pipeline:
             learner, info = parts.update(parts.eta, parts.hypers, state.learner, batch)
             state = state._replace(learner=learner, updates=np.int32(state.updates + 1))
             infos.append(info)
-        episodes, returns, lengths = (np.array(x, np.float32) for x in zip(*ends, strict=True))
+        sums: Any = np.array(ends, np.float32).T  # in the order of TrainInfo
         stacked = jax.tree.map(lambda *x: np.stack(x), *jax.device_get(infos))
-        return state, TrainInfo(episodes=episodes, return_sum=returns, length_sum=lengths, learner=stacked)
+        return state, TrainInfo(*sums, learner=stacked)
 
     def close(self) -> None:
         for pool, collector in self._groups:

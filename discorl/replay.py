@@ -1,7 +1,7 @@
 """A ring of whole trajectories: the newest push out the oldest. On device, or in host memory."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +86,8 @@ class HostReplay:
             raise DiscorlError(f"a replay needs room for at least 1 trajectory, got {capacity}")
         shapes = jax.eval_shape(batch_first, example)
         data = jax.tree.map(lambda x: np.zeros((capacity, *x.shape[1:]), x.dtype), shapes)
-        self._state = ReplayState(data=data, next=np.zeros((), np.int32), size=np.zeros((), np.int32))
+        at: Any = np.zeros((), np.int32)
+        self._state = ReplayState(data=data, next=at, size=at.copy())
 
     @property
     def state(self) -> ReplayState:
@@ -116,7 +117,7 @@ class HostReplay:
 
     def _last(self, count: int, capacity: int) -> np.ndarray:
         """Where the newest `count` are; where the next will be, if negative."""
-        start = self._state.next - max(count, 0)
+        start = int(self._state.next) - max(count, 0)
         return (start + np.arange(abs(count))) % capacity
 
 

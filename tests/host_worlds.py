@@ -49,8 +49,8 @@ class Bandit(Counter):
 
 class NanReward(Counter):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
-        obs, reward, *rest = super().step(action)
-        return obs, reward if self.episode < 3 else np.nan, *rest
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward if self.episode < 3 else np.nan, terminated, truncated, info
 
 
 class Growing(Counter):

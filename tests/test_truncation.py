@@ -93,7 +93,7 @@ def test_targets_are_those_of_an_episode_that_goes_on(rule: str, key: Key) -> No
     bootstrapped, terminal, continued = (targets(x._replace(cuts=())) for x in (whole, ended, went_on))
     np.testing.assert_allclose(continued, bootstrapped, rtol=2e-5, atol=2e-6)
     assert np.abs(np.asarray(terminal) - np.asarray(bootstrapped)).max() > 1e-4
-    none = ended._replace(cuts=ended.cuts._replace(at=jnp.full((1, small.B), small.T, jnp.int32)))
+    none = ended._replace(cuts=Cuts(at=jnp.full((1, small.B), small.T, jnp.int32), obs=whole.obs[-1:], memory=()))
     np.testing.assert_array_equal(go_on(none).reward, whole.reward)
 
 

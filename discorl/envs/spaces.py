@@ -20,9 +20,9 @@ NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "float16":
 
 
 class Actions(NamedTuple):
-    """A choice of one of `count` numbers from 0, and what the environment is given for it."""
+    """A choice of one of `total` numbers from 0, and what the environment is given for it."""
 
-    count: int
+    total: int
     names: tuple[str, ...]
     decode: Callable[[np.ndarray], np.ndarray]  # [B] -> [B, ...]
 

@@ -10,7 +10,7 @@ import pytest
 from discorl import envs, networks
 from discorl.errors import DiscorlError
 from discorl.host_acting import Collector, example_rollout, make_policy
-from discorl.types import Needs, Rollout
+from discorl.types import Cuts, Needs, Rollout
 
 gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install 'discorl[gym]'")
 LENGTH, LANES = 7, 3
@@ -38,6 +38,7 @@ def test_all_modes_of_resetting_give_the_same_experience(mode: Any) -> None:
     assert env.size == LANES
     rollouts = trajectories(env, 6)
     for rollout in rollouts:
+        assert isinstance(rollout.cuts, Cuts)
         for b in range(LANES):
             for t in range(LENGTH):
                 (episode, step), reward = rollout.obs[t, b], rollout.reward[t, b]
@@ -62,7 +63,9 @@ def test_all_modes_of_resetting_give_the_same_experience(mode: Any) -> None:
 
 @pytest.mark.parametrize("mode", list(gymnasium.vector.AutoresetMode))
 def test_final_observations_are_those_before_the_reset(mode: Any) -> None:
-    vector = envs.as_environment(gymnasium.vector.SyncVectorEnv([Counter] * LANES, autoreset_mode=mode)).open(LANES)
+    env = envs.as_environment(gymnasium.vector.SyncVectorEnv([Counter] * LANES, autoreset_mode=mode))
+    assert isinstance(env, envs.HostEnvironment)
+    vector = env.open(LANES)
     vector.reset(0)
     truncated = 0
     for _ in range(30):

@@ -49,6 +49,7 @@ def test_an_end_keeps_apart_what_ended_what_was_seen_and_what_comes_next() -> No
 
 def test_lanes_begin_differently_and_the_same_seed_the_same() -> None:
     env = envs.as_environment(worlds.Counter)
+    assert isinstance(env, envs.HostEnvironment)
     first, again, other = (env.open(16).reset(seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert len(np.unique(first[:, 0])) == 3
@@ -92,7 +93,7 @@ def test_action_spaces_that_are_no_choice_are_refused(space: Any, message: str, 
 
 def test_combinations_of_a_multi_dimensional_space_are_one_choice() -> None:
     actions = flat_actions(MULTI, "it")
-    assert actions.count == 6
+    assert actions.total == 6
     assert actions.names == ("0,0", "0,1", "0,2", "1,0", "1,1", "1,2")
     np.testing.assert_array_equal(actions.decode(np.array([0, 4, 5])), [[0, 0], [1, 1], [1, 2]])
     binary = flat_actions(SimpleNamespace(n=3, shape=(3,)), "it")

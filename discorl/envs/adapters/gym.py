@@ -110,7 +110,7 @@ def _spaces(action_space: Any, observation_space: Any, name: str) -> tuple[Actio
 
 def _spec(name: str, actions: Actions, seen: Observations, registered: Any) -> EnvSpec:
     limit = getattr(registered, "max_episode_steps", None) or 0
-    return EnvSpec(name, actions.count, seen.spec, actions.names, time_limit=int(limit))
+    return EnvSpec(name, actions.total, seen.spec, actions.names, time_limit=int(limit))
 
 
 class Separate:
