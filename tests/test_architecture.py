@@ -23,6 +23,7 @@ LAYERS = [
     "envs.adapters",
     "envs.adapters.libraries",
     "envs.adapters.gym",
+    "envs.adapters.atari",
     "envs.adapters.pure",
     "envs.adapters.gymnax",
     "envs.adapters.pgx",

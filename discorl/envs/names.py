@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from discorl.envs import probes
-from discorl.envs.adapters import gym, gymnax, minigrid, pgx
+from discorl.envs.adapters import atari, gym, gymnax, minigrid, pgx
 from discorl.envs.base import BatchedEnvironment, Environment
 from discorl.envs.catch import catch
 from discorl.envs.compliance import check
@@ -51,6 +51,7 @@ NAMED = {
 # Adapters to other libraries go here; import the library inside `make`, so that only those who name it need it.
 ADAPTERS = {
     "catch": Adapter("ROWSxCOLUMNS", "the same on a board of any size, for example catch:5x5", catch_of_size),
+    "atari": Adapter("GAME", "Atari 2600, for example atari:pong, or atari:pong/full for all actions", atari.from_game),
     "gymnasium": Adapter("ID", "Gymnasium, for example gymnasium:CartPole-v1 or just CartPole-v1", gym.from_id),
     "gymnax": Adapter("ID", "gymnax, for example gymnax:CartPole-v1", gymnax.from_id),
     "minatar": Adapter("GAME", "MinAtar of pgx: asterix, breakout, freeway, seaquest or space_invaders", pgx.minatar),

@@ -108,6 +108,21 @@ def test_minigrid() -> None:
     agree("xminigrid:MiniGrid-Empty-5x5", lambda key: world.reset(params, key), step)
 
 
+def test_atari() -> None:
+    wanted("ale_py", "atari")
+    env = envs.make("atari:pong")
+    assert isinstance(env, envs.HostEnvironment)
+    assert (env.spec.num_actions, env.spec.observation.shape) == (6, (84, 84, 4))
+    vector = env.open(2)
+    obs = vector.reset(0)
+    for t in range(5):
+        came = vector.step(np.array([0, t], np.int32))
+        np.testing.assert_array_equal(came.obs[..., :-1], obs[..., 1:])  # the newest frame comes last
+        obs = came.obs
+    with pytest.raises(DiscorlError, match="unknown environment 'atari:pongg'; did you mean 'pong'"):
+        envs.make("atari:pongg")
+
+
 def test_a_missing_library_is_named_with_its_extra() -> None:
     with pytest.raises(DiscorlError) as caught:
         library("a_library_nobody_has.part", "gym", "environment 'x'")

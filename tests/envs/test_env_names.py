@@ -48,7 +48,15 @@ def test_every_listed_name_can_be_made_and_has_one_line():
     plain = [name for name, _ in rows if ":" not in name]
     assert plain == ["catch", *(f"probe/{x}" for x in ("constant", "observation", "delayed", "action", "both"))]
     assert [make(name).spec.name for name in plain] == plain
-    families = ["catch:ROWSxCOLUMNS", "gymnasium:ID", "gymnax:ID", "minatar:GAME", "pgx:ID", "xminigrid:ID"]
+    families = [
+        "catch:ROWSxCOLUMNS",
+        "atari:GAME",
+        "gymnasium:ID",
+        "gymnax:ID",
+        "minatar:GAME",
+        "pgx:ID",
+        "xminigrid:ID",
+    ]
     assert [name for name, _ in rows if ":" in name] == [*families, "MODULE:ATTRIBUTE"]
 
 
