@@ -243,6 +243,7 @@ def _play(given: argparse.Namespace) -> int:
         seed=given.seed,
         which=given.which,
         max_steps=given.max_steps,
+        draw=bool(given.gif),
     )
     if given.gif:
         play.write_gif(given.gif, list(frames), given.fps)

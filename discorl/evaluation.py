@@ -1,6 +1,6 @@
 """How good trained agents are: whole episodes, and the spread over agents."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +9,12 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from discorl import acting
 from discorl.envs.base import Environment
+from discorl.envs.host import HostEnvironment
 from discorl.networks import AgentNetwork
 from discorl.types import Key, Memory, Observation, Params
 
 MAX_STEPS = 10_000  # episodes that last longer are cut: some environments never end
+HOST_LANES = 16  # environments side by side where Python steps them
 RESAMPLES = 10_000
 
 
@@ -79,6 +81,38 @@ def run_episodes(
     )
     end = jax.lax.while_loop(lambda walk: walk.alive.any() & (walk.t < MAX_STEPS), step, start)
     return Episodes(returns=end.returns, finished=~end.alive)
+
+
+def run_host_episodes(
+    env: HostEnvironment, network: AgentNetwork, params: Params, key: Key, greedy: bool, *, episodes: int
+) -> Episodes:
+    """The same where Python steps: every lane plays equally many episodes, so that short ones are not preferred."""
+    lanes = env.size or min(episodes, HOST_LANES)
+    each = -(-episodes // lanes)
+    key_reset, key_walk = jax.random.split(key)
+
+    @jax.jit
+    def policy(params: Params, memory: Memory, obs: Observation, first: Array, t: Array) -> acting.Acted:
+        return acting.act(network, params, memory, obs, first, jax.random.fold_in(key_walk, t), greedy=greedy)
+
+    returns, count = np.zeros((lanes, each)), np.zeros(lanes, int)
+    vector = env.open(lanes)
+    try:
+        obs, first = vector.reset(int(jax.random.bits(key_reset)) >> 1), np.ones(lanes, bool)
+        memory = network.memory(lanes)
+        for t in range(MAX_STEPS * each):
+            acted = policy(params, memory, obs, first, np.int32(t))
+            came = vector.step(np.asarray(acted.action))
+            playing = came.real & (count < each)
+            returns[playing, count[playing]] += came.reward[playing]
+            count += playing & (came.terminated | came.truncated)
+            if (count == each).all():
+                break
+            obs, first, memory = came.obs, came.first, acted.memory
+    finally:
+        vector.close()
+    rows: tuple[Any, Any] = returns, np.arange(each) < count[:, None]
+    return Episodes(*(x.ravel()[:episodes] for x in rows))
 
 
 def spread(values: np.ndarray) -> Spread:

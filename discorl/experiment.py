@@ -10,16 +10,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from discorl import agents, envs, networks, rule_files, settings, training
-from discorl.envs import Environment, EnvSpec
+from discorl import agents, envs, host_training, networks, programs, rule_files, settings, training
+from discorl.envs import Environment, EnvSpec, HostEnvironment
 from discorl.errors import DiscorlError
 from discorl.networks import AgentNetwork
 from discorl.optim import Hypers
+from discorl.programs import Program
 from discorl.rules import library
 from discorl.rules.base import UpdateRule
 from discorl.rules.library import LoadedRule
 from discorl.settings import Settings
-from discorl.training import Training
 from discorl.types import Needs
 
 BuildNetwork = Callable[[EnvSpec, Needs], AgentNetwork]
@@ -31,29 +31,23 @@ CUSTOM = "custom"  # how a run calls a network that was given as an object
 
 class Experiment(NamedTuple):
     settings: Settings  # nothing left open
-    env: Environment
+    env: Environment | HostEnvironment
     rule: UpdateRule
     eta: PyTree
     network: AgentNetwork
-    training: Training  # with an axis of agents in front if there are several
-    hypers: Hypers
+    program: Program
 
     @property
     def updates(self) -> int:
         """Length of training; steps are rounded up to whole updates."""
         if self.settings.updates is not None:
             return self.settings.updates
-        left = (self.settings.steps or 0) - self.training.steps_before
-        return max(1, math.ceil(left / self.training.steps_per_update))
+        left = (self.settings.steps or 0) - self.program.steps_before
+        return max(1, math.ceil(left / self.program.steps_per_update))
 
     def steps(self, updates: int) -> int:
         """Environment steps of each agent after that many updates."""
-        return self.training.steps_before + updates * self.training.steps_per_update
-
-    def keys(self) -> jax.Array:
-        """One key per agent: agent i of many is the one that `--seed (seed + i)` trains alone."""
-        first, agents = self.settings.seed, self.settings.seeds
-        return jnp.stack([jax.random.key(first + i) for i in range(agents)]) if agents > 1 else jax.random.key(first)
+        return self.program.steps_before + updates * self.program.steps_per_update
 
 
 def build(env: Any, rule: Rule | None, agent: Agent, asked: Settings) -> Experiment:
@@ -67,18 +61,34 @@ def build(env: Any, rule: Rule | None, agent: Agent, asked: Settings) -> Experim
         rule=_lasting(rule) if isinstance(rule, str) else loaded.rule.name,
         agent=agent if isinstance(agent, str) else CUSTOM,
     )
+    if isinstance(environment, HostEnvironment) and environment.size:
+        named = _of_size(named, environment.size)
     full = settings.resolve(named, loaded.rule.name)
     network = build_network(agent, environment.spec, loaded.rule.needs, full)
-    program = training.make_training(environment, network, loaded.rule, training_config(full))
     return Experiment(
         settings=full,
         env=environment,
         rule=loaded.rule,
         eta=loaded.eta,
         network=network,
-        training=training.over_seeds(program) if full.seeds > 1 else program,
-        hypers=optimizer_numbers(full),
+        program=build_program(environment, network, loaded, full),
     )
+
+
+def build_program(
+    env: Environment | HostEnvironment, network: AgentNetwork, loaded: LoadedRule, full: Settings
+) -> Program:
+    """Agent i of many is the one that `--seed (seed + i)` trains alone."""
+    rule, eta, hypers, config = loaded.rule, loaded.eta, optimizer_numbers(full), training_config(full)
+    if full.truncation == "bootstrap" and rule.continuation is not None:
+        config = replace(config, cuts=cuts_per_trajectory(env, config.rollout))
+    seeds = range(full.seed, full.seed + full.seeds)
+    if isinstance(env, HostEnvironment):
+        run = {"eta": eta, "hypers": hypers, "lag": full.lag, "seeds": seeds}
+        return host_training.make_host_program(env, network, rule, config, **run)
+    one = training.make_training(env, network, rule, config)
+    many = training.over_seeds(one) if full.seeds > 1 else one
+    return programs.compiled(many, env, network, eta, hypers, [jax.random.key(seed) for seed in seeds])
 
 
 def build_network(agent: Agent, spec: EnvSpec, needs: Needs, full: Settings) -> AgentNetwork:
@@ -93,6 +103,12 @@ def build_network(agent: Agent, spec: EnvSpec, needs: Needs, full: Settings) -> 
         network = networks.normalised(network, spec)
     networks.check_network(network, spec, needs)
     return network
+
+
+def cuts_per_trajectory(env: Environment | HostEnvironment, length: int) -> int:
+    """How often a clock can end episodes within `length` steps; of environments that Python steps, 1 if unknown."""
+    unknown = 1 if isinstance(env, HostEnvironment) else 0
+    return math.ceil(length / env.spec.time_limit) if env.spec.time_limit else unknown
 
 
 def training_config(full: Settings) -> training.TrainConfig:
@@ -111,6 +127,13 @@ def optimizer_numbers(full: Settings) -> Hypers:
         "decay": full.decay_updates or math.inf,
     }
     return jax.tree.map(jnp.float32, Hypers(**numbers))
+
+
+def _of_size(asked: Settings, size: int) -> Settings:
+    """A vector of environments that is made already says how many there are."""
+    if asked.envs not in (None, size):
+        raise DiscorlError(f"the vector environment has {size} environments, not {asked.envs}; leave out envs")
+    return replace(asked, envs=size)
 
 
 def _lasting(rule: str) -> str:

@@ -88,6 +88,33 @@ def see(network: AgentNetwork, rule: UpdateRule, eta: Eta, params: Params, rollo
     return View(logits=state.logits, y=state.y, actions=jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), digests))
 
 
+def go_on_after_clocks(
+    network: AgentNetwork, rule: UpdateRule, eta: Eta, state: LearnerState, rollout: Rollout
+) -> Rollout:
+    """Where a clock ended an episode, the discounted value of what was seen last becomes part of the last reward.
+
+        r ← r + γ v(s_final),   γ stays 0
+
+    For returns this is the same as bootstrapping from s_final. To the rule it is an end that pays what would have
+    come: no row is added, and only final observations are looked at, not a second copy of all.
+    """
+    if not rollout.cuts or rule.continuation is None:
+        return rollout
+    cuts = rollout.cuts
+    flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
+    final = rollout._replace(
+        obs=jax.tree.map(lambda x: flat(x)[None], cuts.obs),
+        first=jnp.zeros((1, cuts.at.size), jnp.bool_),
+        memory=jax.tree.map(flat, cuts.memory),
+    )
+    online = see(network, rule, eta, state.params, final)
+    target = online if not state.target_params else see(network, rule, eta, state.target_params, final)
+    rest = rule.continuation(eta, state.rule, Experience(final, online, target))[0].reshape(cuts.at.shape)
+    lanes = jnp.broadcast_to(jnp.arange(cuts.at.shape[1], dtype=cuts.at.dtype), cuts.at.shape)
+    # a reward is a fact, whoever differentiates; `at` = T lies outside and is dropped
+    return rollout._replace(reward=rollout.reward.at[cuts.at, lanes].add(jax.lax.stop_gradient(rest), mode="drop"))
+
+
 def loss_mask(rollout: Rollout, mask: str) -> Float[Array, "T B"]:
     """The released code gives no weight to the first step of an episode; `all` uses every step."""
     if mask == "all":
@@ -149,7 +176,8 @@ def make_learner(
     def lesson(
         eta: Eta, hypers: Hypers, state: LearnerState, rollout: Rollout
     ) -> tuple[LearnerState, LearnerInfo, Lesson]:
-        whole, rollout = rollout, burn_in(network, state.params, rollout, burn)
+        whole = go_on_after_clocks(network, rule, eta, state, rollout)._replace(cuts=())
+        rollout = burn_in(network, state.params, whole, burn)
         online = target = see(network, rule, eta, state.params, rollout)
         if keep is not None:
             remembered = burn_in(network, state.target_params, whole, burn)

@@ -1,14 +1,17 @@
 """Episodes of saved agents, as text or as an animated picture."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from discorl import acting, checkpoints, envs, experiment, runs
-from discorl.envs import Environment
+from discorl.envs import Environment, HostEnvironment
+from discorl.envs.adapters.pure import picture as text_picture
 from discorl.errors import DiscorlError, require_positive
 from discorl.experiment import Agent
 from discorl.networks import AgentNetwork
@@ -30,11 +33,14 @@ COLOURS = (
 )  # Okabe & Ito: told apart by colour-blind people too
 
 
+Walk = Callable[[jax.Array, int, int], Iterator["Frame"]]  # one episode: key, its number, its longest length
+
+
 class Player(NamedTuple):
     """Saved agents, ready to act."""
 
     settings: Settings
-    env: Environment
+    env: Environment | HostEnvironment
     network: AgentNetwork
     params: Params  # [seeds, ...]
 
@@ -44,7 +50,7 @@ class Frame(NamedTuple):
 
     episode: int  # from 1
     step: int
-    picture: str
+    picture: str | np.ndarray  # text, or RGB where the environment draws itself
     action: str | None
     episode_return: float  # so far
 
@@ -61,16 +67,40 @@ def load(run_dir: str | Path, env: Any = None, agent: Agent | None = None) -> Pl
 
 
 def play(
-    player: Player, *, episodes: int = 3, greedy: bool = False, seed: int = 0, which: int = 0, max_steps: int = 1000
+    player: Player,
+    *,
+    episodes: int = 3,
+    greedy: bool = False,
+    seed: int = 0,
+    which: int = 0,
+    max_steps: int = 1000,
+    draw: bool = False,
 ) -> Iterator[Frame]:
-    """Frames of whole episodes of agent number `which`; an episode is left after `max_steps`."""
+    """Frames of whole episodes of agent number `which`; an episode is left after `max_steps`.
+
+    With `draw`, environments that Python steps are shown as they draw themselves, otherwise as text.
+    """
     require_positive("episodes", episodes)
     require_positive("max_steps", max_steps)
     if not 0 <= which < player.settings.seeds:
         raise DiscorlError(f"there is no agent {which} in this run: it has {player.settings.seeds}, counted from 0")
-    env, network = player.env, player.network
     params = jax.tree.map(lambda x: x[which], player.params)
-    names = env.spec.action_names or tuple(str(i) for i in range(env.spec.num_actions))
+    env, network = player.env, player.network
+    if isinstance(env, HostEnvironment):
+        walk = _host_walk(env, network, params, greedy, draw)
+    else:
+        walk = _walk(env, network, params, greedy)
+    for episode in range(episodes):
+        yield from walk(jax.random.fold_in(jax.random.key(seed), episode), episode + 1, max_steps)
+
+
+def _names(env: Environment | HostEnvironment) -> tuple[str, ...]:
+    return env.spec.action_names or tuple(str(i) for i in range(env.spec.num_actions))
+
+
+def _walk(env: Environment, network: AgentNetwork, params: Params, greedy: bool) -> Walk:
+    """Episodes of an environment that compiles."""
+    names = _names(env)
 
     @jax.jit
     def move(key: jax.Array, state: Any, memory: Any, obs: Any, first: jax.Array) -> tuple[Any, Any, Any, Any]:
@@ -80,19 +110,53 @@ def play(
         state, after = env.step(key_env, state, acted.action[0])
         return acted.action[0], acted.memory, state, after
 
-    for episode in range(episodes):
-        key_reset, key_walk = jax.random.split(jax.random.fold_in(jax.random.key(seed), episode))
+    def walk(key: jax.Array, episode: int, max_steps: int) -> Iterator[Frame]:
+        key_reset, key_walk = jax.random.split(key)
         state, obs = jax.jit(env.reset)(key_reset)
         memory, total, step = network.memory(1), 0.0, 0
         for step in range(max_steps):
             picture = env.render(state)
             first = jnp.asarray(step == 0)
             action, memory, state, after = move(jax.random.fold_in(key_walk, step), state, memory, obs, first)
-            yield Frame(episode + 1, step, picture, names[int(action)], total)
+            yield Frame(episode, step, picture, names[int(action)], total)
             obs, total = after.obs, total + float(after.reward)
             if after.terminated or after.truncated:
                 break
-        yield Frame(episode + 1, step + 1, env.render(state), None, total)
+        yield Frame(episode, step + 1, env.render(state), None, total)
+
+    return walk
+
+
+def _host_walk(env: HostEnvironment, network: AgentNetwork, params: Params, greedy: bool, draw: bool) -> Walk:
+    """Episodes of an environment that Python steps: as it draws itself, or as text of what the agent sees."""
+    if env.size not in (None, 1):
+        raise DiscorlError(f"{env.spec.name!r} was given as {env.size} environments in one; give a single one to play")
+    names = _names(env)
+    act = jax.jit(partial(acting.act, network, greedy=greedy))
+
+    def walk(key: jax.Array, episode: int, max_steps: int) -> Iterator[Frame]:
+        key_reset, key_walk = jax.random.split(key)
+        vector = env.open(1, render=draw)
+        try:
+            obs, memory, total, step = vector.reset(int(jax.random.bits(key_reset)) >> 1), network.memory(1), 0.0, 0
+            drawn = None
+            for step in range(max_steps):
+                acted = act(params, memory, obs, np.array([step == 0]), jax.random.fold_in(key_walk, step))
+                drawn = vector.render() if draw else None
+                shown = text_picture(jax.tree.map(lambda x: x[0], obs)) if drawn is None else drawn
+                yield Frame(episode, step, shown, names[int(acted.action[0])], total)
+                came = vector.step(np.asarray(acted.action))
+                memory, total = acted.memory, total + float(came.reward[0])
+                obs, ended = came.final_obs, came.terminated[0] or came.truncated[0]
+                if ended:
+                    break
+            # by now it has begun anew, so that the end itself can only be told, not drawn
+            last = text_picture(jax.tree.map(lambda x: x[0], obs)) if drawn is None else drawn
+            yield Frame(episode, step + 1, last, None, total)
+        finally:
+            vector.close()
+
+    return walk
 
 
 def caption(frame: Frame) -> str:
@@ -106,7 +170,7 @@ def write_gif(path: str | Path, frames: list[Frame], frames_per_second: float = 
     from PIL import Image, ImageDraw
 
     require_positive("frames per second", frames_per_second)
-    lines = [frame.picture.splitlines() or [""] for frame in frames]
+    lines = [frame.picture.splitlines() or [""] for frame in frames if isinstance(frame.picture, str)] or [[""]]
     height, width = max(map(len, lines)), max(max(map(len, picture)) for picture in lines)
     seen = sorted({c for picture in lines for line in picture for c in line} - set(EMPTY))
     colour = {c: COLOURS[i % len(COLOURS)] for i, c in enumerate(seen)}
@@ -126,7 +190,10 @@ def write_gif(path: str | Path, frames: list[Frame], frames_per_second: float = 
         return image
 
     pause = round(1000 / frames_per_second)
-    images = [draw(picture) for picture in lines]
+    images = [
+        draw(frame.picture.splitlines() or [""]) if isinstance(frame.picture, str) else Image.fromarray(frame.picture)
+        for frame in frames
+    ]
     try:
         images[0].save(
             path,

@@ -1,7 +1,7 @@
 """A ring of whole trajectories: the newest push out the oldest. On device, or in host memory."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,32 +80,45 @@ time_first = batch_first  # its own inverse
 class HostReplay:
     """The same ring in NumPy, for observations too large for a device. It is written to in place."""
 
-    def __init__(self, capacity: int, seed: int = 0) -> None:
+    def __init__(self, example: Rollout, capacity: int) -> None:
+        """`example` is a rollout, or its shapes."""
         if capacity < 1:
             raise DiscorlError(f"a replay needs room for at least 1 trajectory, got {capacity}")
-        self.capacity = capacity
-        self.size = 0
-        self._next = 0
-        self._data: Rollout | None = None
-        self._rng = np.random.default_rng(seed)
+        shapes = jax.eval_shape(batch_first, example)
+        data = jax.tree.map(lambda x: np.zeros((capacity, *x.shape[1:]), x.dtype), shapes)
+        at: Any = np.zeros((), np.int32)
+        self._state = ReplayState(data=data, next=at, size=at.copy())
+
+    @property
+    def state(self) -> ReplayState:
+        """What it holds, not a copy; for checkpoints."""
+        return self._state
+
+    def restore(self, state: ReplayState) -> None:
+        for ring, x in zip(jax.tree.leaves(self._state), jax.tree.leaves(state), strict=True):
+            ring[...] = x
 
     def add(self, rollout: Rollout) -> None:
         new = _batch_first_numpy(rollout)
-        count = new.reward.shape[0]
-        if self._data is None:
-            self._data = jax.tree.map(lambda x: np.zeros((self.capacity, *x.shape[1:]), x.dtype), new)
-        at = (self._next + np.arange(count)) % self.capacity
-        for ring, x in zip(jax.tree.leaves(self._data), jax.tree.leaves(new), strict=True):
+        capacity, count = len(self._state.data.reward), len(new.reward)
+        at = self._last(-count, capacity)
+        for ring, x in zip(jax.tree.leaves(self._state.data), jax.tree.leaves(new), strict=True):
             ring[at] = x
-        self._next = (self._next + count) % self.capacity
-        self.size = min(self.size + count, self.capacity)
+        self._state.next[...] = (self._state.next + count) % capacity
+        self._state.size[...] = min(self._state.size + count, capacity)
 
-    def sample(self, batch: int) -> Rollout:
-        """`batch` trajectories as NumPy arrays, uniform with replacement."""
-        if self._data is None:
+    def sample(self, rng: np.random.Generator, batch: int, fresh_count: int = 0) -> Rollout:
+        """`batch` trajectories, uniform with replacement, of which the newest make `fresh_count`."""
+        if not self._state.size:
             raise DiscorlError("the replay is empty: add a rollout before sampling")
-        at = self._rng.integers(self.size, size=batch)
-        return _batch_first_numpy(jax.tree.map(lambda ring: ring[at], self._data))
+        old = rng.integers(self._state.size, size=batch - fresh_count)
+        at = np.concatenate([old, self._last(fresh_count, len(self._state.data.reward))])
+        return _batch_first_numpy(jax.tree.map(lambda ring: ring[at], self._state.data))
+
+    def _last(self, count: int, capacity: int) -> np.ndarray:
+        """Where the newest `count` are; where the next will be, if negative."""
+        start = int(self._state.next) - max(count, 0)
+        return (start + np.arange(abs(count))) % capacity
 
 
 def _batch_first_numpy(rollout: Rollout) -> Rollout:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from discorl import evaluation
-from discorl.envs import Environment
+from discorl.envs import Environment, HostEnvironment
 from discorl.networks import AgentNetwork
 from discorl.settings import Settings
 
@@ -29,7 +29,7 @@ class TrainResult(NamedTuple):
     """What came out. Arrays have one row per agent; returns are NaN where no episode ended."""
 
     settings: Settings  # the effective ones
-    env: Environment
+    env: Environment | HostEnvironment
     network: AgentNetwork
     params: PyTree  # [seeds, ...]
     updates: int  # done

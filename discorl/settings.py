@@ -48,6 +48,7 @@ AGENT_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 SIZE_DEFAULTS: dict[str, Any] = {"channels": (), "memory_width": 0, "model_width": 128, "head_hidden": (128,)}
 MAX_SEED = 2**31
+TRUNCATIONS = ("bootstrap", "reference")
 
 
 def _setting(default: Any, text: str, *, group: str = "training", least: str = "") -> Any:
@@ -88,6 +89,10 @@ class Settings:
     max_update: float | None = _count(None, "bound on each number of Adam's step")
     mask: str = _setting("reference", "steps that count: reference (not the first of an episode) or all")
     burn_in: int = _amount(0, "steps of a trajectory that only warm up the memory of a recurrent agent")
+    truncation: str = _setting(
+        "bootstrap", "where a clock ends an episode: bootstrap (its value goes on) or reference (as any other end)"
+    )
+    lag: int = _amount(1, "updates that acting may lag behind where Python steps the environment; 0: they take turns")
     hidden: tuple[int, ...] | None = _agent(None, "widths of the torso's layers, behind the convolutions if it has any")
     channels: tuple[int, ...] | None = _agent(None, "channels of each section of convolutions")
     memory_width: int | None = _agent(None, "width of the recurrent core", least="zero")
@@ -215,6 +220,9 @@ def _check(settings: Settings) -> None:
         raise DiscorlError("give updates or steps, not both: each fixes the length of training")
     if settings.replay_share is not None and settings.replay_share > 1:
         raise DiscorlError(f"replay_share must lie between 0 and 1, got {settings.replay_share}")
+    if settings.truncation not in TRUNCATIONS:
+        known = near_matches(settings.truncation, TRUNCATIONS)
+        raise DiscorlError(f"unknown truncation {settings.truncation!r}; {known}")
     if settings.seed + settings.seeds > MAX_SEED:
         raise DiscorlError(f"seed must be below {MAX_SEED}, got {settings.seed}")
 

@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from discorl import checkpoints, evaluation, experiment, plots, runs, settings
-from discorl.envs.base import strip_weak_types
+from discorl import checkpoints, experiment, plots, runs, settings
 from discorl.errors import DiscorlError
 from discorl.experiment import Agent, Experiment, Rule
+from discorl.programs import Scores
 from discorl.results import Progress, TrainResult, summary
-
-EVALUATION = 1  # folded into an agent's key, so that evaluating shares no randomness with training
 
 
 def train(
@@ -42,7 +39,10 @@ def train(
         folder = runs.create(made.settings.run_dir, made.settings)
         made = made._replace(settings=replace(made.settings, run_dir=str(folder)))
     sitting = _Sitting(made, folder, progress, stop)
-    return sitting.run(sitting.start())
+    try:
+        return sitting.run(sitting.start())
+    finally:
+        made.program.close()
 
 
 def resume(
@@ -70,9 +70,12 @@ def resume(
             "leave them out to go on with it, or start a new run"
         )
     sitting = _Sitting(made, folder, progress, stop)
-    state = sitting.restore(folder)
-    runs.write_settings(folder, made.settings)
-    return sitting.run(state)
+    try:
+        state = sitting.restore(folder)
+        runs.write_settings(folder, made.settings)
+        return sitting.run(state)
+    finally:
+        made.program.close()
 
 
 def stretches(done: int, total: int, longest: int) -> Iterator[int]:
@@ -107,8 +110,7 @@ class _Sitting:
 
     def start(self) -> PyTree:
         self._report("compiling")
-        state = jax.jit(self.made.training.init)(self.made.keys(), self.made.hypers)
-        return strip_weak_types(state)
+        return self.made.program.start()
 
     def restore(self, folder: Path) -> PyTree:
         path = folder / runs.CHECKPOINT
@@ -122,14 +124,13 @@ class _Sitting:
             raise DiscorlError(f"the run {folder} has its {self.done} updates already; give more updates to go on")
         self.rows = runs.read_rows(folder, until=self.done)
         self._report("compiling")
-        like = jax.eval_shape(self.made.training.init, self.made.keys(), self.made.hypers)
-        return checkpoints.load(path, like)
+        return self.made.program.resume(checkpoints.load(path, self.made.program.like()))
 
     def run(self, state: PyTree) -> TrainResult:
         state = self._advance(state, runs.open_recorder(self.folder, self.rows) if self.folder else None)
-        params = self._params(state)
+        params = self.made.program.params(state)
         stopped = self.done < self.made.updates
-        greedy, sampled, cut = self._evaluate(params, 0 if stopped else self.made.settings.eval_episodes)
+        scores = self._evaluate(params, 0 if stopped else self.made.settings.eval_episodes)
         result = TrainResult(
             settings=self.made.settings,
             env=self.made.env,
@@ -139,9 +140,9 @@ class _Sitting:
             stopped=stopped,
             steps=np.array([row.steps for row in self.rows], np.int64),
             returns=np.array([row.returns for row in self.rows], np.float64).reshape(-1, self.agents).T,
-            greedy=greedy,
-            sampled=sampled,
-            cut=cut,
+            greedy=scores.greedy,
+            sampled=scores.sampled,
+            cut=scores.cut,
             seconds=self.rows[-1].seconds if self.rows else 0.0,
             run_dir=self.folder,
         )
@@ -160,13 +161,11 @@ class _Sitting:
             for length in stretches(self.done, self.made.updates, config.log_every or 1):
                 if length not in programs:
                     self._report("compiling")
-                    programs[length] = self._compiled(state, length)
+                    programs[length] = self.made.program.prepare(state, length)
                 if self.stop():
                     break
                 begun = time.perf_counter()
-                # The state is not donated: if the stretch goes wrong, it is what is kept.
-                after, info, healthy = programs[length](self.made.eta, self.made.hypers, state)
-                info, healthy = jax.device_get((info, healthy))
+                after, info, healthy = programs[length](state)
                 spent += time.perf_counter() - begun
                 self._check(self._by_agent(info.learner.total_loss), np.atleast_1d(healthy))
                 state, self.done = after, self.done + length
@@ -181,17 +180,6 @@ class _Sitting:
         finally:  # also if interrupted or gone wrong: `state` ends the last good stretch
             self._save(state)
         return state
-
-    def _compiled(self, state: PyTree, length: int) -> Callable[..., Any]:
-        agent_axes = 1 if self.agents > 1 else 0
-
-        def stretch(eta: PyTree, hypers: Any, state: PyTree) -> tuple[PyTree, Any, jax.Array]:
-            state, info = self.made.training.advance(eta, hypers, state, length)
-            params = jax.tree.leaves(state.learner.params)
-            finite = [jnp.isfinite(x).all(axis=tuple(range(agent_axes, x.ndim))) for x in params]
-            return state, info, jnp.stack(finite).all(axis=0)
-
-        return jax.jit(stretch).lower(self.made.eta, self.made.hypers, state).compile()
 
     def _check(self, losses: np.ndarray, healthy: np.ndarray) -> None:
         """`losses` [seeds, updates]. The last update of a stretch can spoil parameters without showing in its loss."""
@@ -236,7 +224,7 @@ class _Sitting:
         )
 
     def _report(self, phase: str, updates_per_second: float = math.nan) -> None:
-        per_update, total = self.made.training.steps_per_update, self.made.updates
+        per_update, total = self.made.program.steps_per_update, self.made.updates
         known = (row.mean_return for row in reversed(self.rows) if not math.isnan(row.mean_return))
         self.progress(
             Progress(
@@ -250,28 +238,15 @@ class _Sitting:
             )
         )
 
-    def _params(self, state: PyTree) -> PyTree:
-        """[seeds, ...], also of a single agent."""
-        params = state.learner.params
-        return params if self.agents > 1 else jax.tree.map(lambda x: x[None], params)
-
     def _save(self, state: PyTree) -> None:
         if self.folder is None:
             return
         about = {"updates": self.done, "rule": self.fingerprint}
         checkpoints.save(self.folder / runs.CHECKPOINT, state, about)
-        runs.save_agents(self.folder, self._params(state), self.made.settings, self.made.rule.needs)
+        runs.save_agents(self.folder, self.made.program.params(state), self.made.settings, self.made.rule.needs)
 
-    def _evaluate(self, params: PyTree, episodes: int) -> tuple[np.ndarray, np.ndarray, int]:
+    def _evaluate(self, params: PyTree, episodes: int) -> Scores:
         if not episodes:
-            return np.zeros((self.agents, 0)), np.zeros((self.agents, 0)), 0
+            return Scores(np.zeros((self.agents, 0)), np.zeros((self.agents, 0)), 0)
         self._report("evaluating")
-        keys = jax.vmap(lambda key: jax.random.fold_in(key, EVALUATION))(self.made.keys().reshape(self.agents))
-
-        def one(params: PyTree, key: jax.Array, greedy: jax.Array) -> evaluation.Episodes:
-            return evaluation.run_episodes(self.made.env, self.made.network, params, key, greedy, episodes=episodes)
-
-        play = jax.jit(jax.vmap(one, in_axes=(0, 0, None)))
-        greedy, sampled = (jax.device_get(play(params, keys, jnp.asarray(choice))) for choice in (True, False))
-        cut = int((~greedy.finished).sum() + (~sampled.finished).sum())
-        return np.asarray(greedy.returns), np.asarray(sampled.returns), cut
+        return self.made.program.evaluate(params, episodes)

@@ -30,6 +30,7 @@ class TrainConfig:
     replay_share: float = 1.0  # of a batch; the rest is the newest rollout
     mask: str = "reference"  # steps that count in the loss, see `learner.loss_mask`
     burn_in: int = 0  # steps of a trajectory that only warm up the memory of a recurrent agent
+    cuts: int = 0  # ends by a clock per trajectory that are gone on after, see `learner.go_on_after_clocks`
 
     def __post_init__(self) -> None:
         for name in ("envs", "batch", "rollout", "replay_size"):
@@ -95,18 +96,22 @@ class Training(NamedTuple):
     steps_before: int  # environment steps that fill the replay before the first update
 
 
+def check_burn_in(network: AgentNetwork, config: TrainConfig) -> None:
+    if config.burn_in and not is_recurrent(network):
+        raise DiscorlError("burn_in warms up a memory, but this agent has none: leave it out, or use lstm or gru")
+
+
 def make_training(
     env: Environment, network: AgentNetwork, rule: UpdateRule, config: TrainConfig = TrainConfig()
 ) -> Training:
     check_network(network, env.spec, rule.needs)
-    if config.burn_in and not is_recurrent(network):
-        raise DiscorlError("burn_in warms up a memory, but this agent has none: leave it out, or use lstm or gru")
-    envs = batch(env, config.envs)
+    check_burn_in(network, config)
+    envs = batch(env, config.envs, keep_final_obs=config.cuts > 0)
     learner = make_learner(network, rule, config.mask, config.burn_in)
     replay = make_replay(config.replay_size, config.batch, config.fresh_count)
 
     def collect(key: Key, params: Params, learning: LearnerState, actor: acting.ActorState) -> tuple:
-        actor, rollout, ends = acting.unroll(network, envs, params, key, actor, config.rollout)
+        actor, rollout, ends = acting.unroll(network, envs, params, key, actor, config.rollout, config.cuts)
         # all but the last observation, which is the first of the next rollout
         return learner.watch(learning, jax.tree.map(lambda x: x[:-1], rollout.obs)), actor, rollout, ends
 

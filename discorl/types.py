@@ -23,6 +23,18 @@ Memory = PyTree
 Observation = PyTree
 
 
+class Cuts(NamedTuple):
+    """Where clocks ended episodes of a rollout, and what would have gone on: up to S times per trajectory.
+
+    The row after such an end holds the next episode's first observation, so what the action led to is kept here, for
+    its value to be counted as the rest of the return.
+    """
+
+    at: Int[Array, "S B"]  # the transition; T where there is none
+    obs: Observation  # [S, B, ...]
+    memory: Memory  # [S, B, ...] the network's memory before obs
+
+
 class Rollout(NamedTuple):
     """What learning needs of acting: of the behaviour policy only its logits are kept."""
 
@@ -33,6 +45,7 @@ class Rollout(NamedTuple):
     discount: Float[Array, "T B"]  # 0 where the episode ended after action[t], else 1
     behaviour_logits: Float[Array, "T B A"]
     memory: Memory  # [B, ...] the network's memory before obs[0]; () for feed-forward agents
+    cuts: Cuts | tuple[()] = ()  # () where a clock's end counts as any other
 
 
 @dataclass(frozen=True)

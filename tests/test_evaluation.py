@@ -30,7 +30,7 @@ def test_every_episode_counts_once_and_only_to_its_end() -> None:
 
 def test_episodes_of_different_lengths_do_not_leak_rewards() -> None:
     """Reward 1 per step for as many steps as the start says: the return is the length."""
-    base = envs.make("probe/constant")
+    base = envs.probes.constant()
 
     def reset(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         left = jax.random.randint(key, (), 1, 6, jnp.int32)
@@ -49,7 +49,7 @@ def test_episodes_of_different_lengths_do_not_leak_rewards() -> None:
 
 def test_an_endless_episode_is_cut_and_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "MAX_STEPS", 7)
-    base = envs.make("probe/constant")
+    base = envs.probes.constant()
 
     def step(key: jax.Array, state: jax.Array, action: jax.Array) -> tuple[jax.Array, envs.TimeStep]:
         state, after = base.step(key, state, action)

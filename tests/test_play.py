@@ -30,7 +30,7 @@ def test_episodes_are_whole_and_their_frames_follow_the_rules_of_the_game(run: P
     frames = list(play.play(play.load(run), episodes=2, which=1))
     assert [(frame.episode, frame.step) for frame in frames] == [(e, s) for e in (1, 2) for s in range(4)]
     first, *_, last = frames[:4]
-    assert first.picture.splitlines()[0].count("o") == 1  # the ball starts at the top of 4 x 3
+    assert str(first.picture).splitlines()[0].count("o") == 1  # the ball starts at the top of 4 x 3
     assert first.action in ("left", "stay", "right")
     assert last.action is None
     assert last.episode_return == (1 if "@" in last.picture else -1)
@@ -64,7 +64,7 @@ def test_a_gif_has_a_picture_per_frame_with_the_ball_in_its_colour(run: Path, tm
         assert getattr(image, "n_frames") == 8  # noqa: B009, Pillow types only what all formats have
         pixels = np.asarray(image.convert("RGB"))
     assert pixels.shape == (4 * play.CELL, 3 * play.CELL, 3)
-    column = frames[0].picture.splitlines()[0].index("o")
+    column = str(frames[0].picture).splitlines()[0].index("o")
     middle = play.CELL // 2
     row = [tuple(pixels[middle, middle + i * play.CELL].tolist()) for i in range(3)]
     assert row[column] in play.COLOURS
@@ -72,7 +72,7 @@ def test_a_gif_has_a_picture_per_frame_with_the_ball_in_its_colour(run: Path, tm
 
 
 def test_a_gif_of_text_is_readable_text(tmp_path: Path) -> None:
-    env = envs.make("probe/action")
+    env = envs.probes.action()
     state, _ = env.reset(jax.random.key(0))
     play.write_gif(tmp_path / "a.gif", [play.Frame(1, 0, env.render(state), None, 0.0)], 10.0)
     with Image.open(tmp_path / "a.gif") as image:

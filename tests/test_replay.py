@@ -80,29 +80,45 @@ def test_only_what_learning_needs_is_stored() -> None:
     assert stored <= 100 * (small.T + 1) * per_step
 
 
-def test_host_memory_behaves_the_same() -> None:
-    replay = HostReplay(CAPACITY, seed=0)
-    with pytest.raises(DiscorlError, match="empty"):
-        replay.sample(1)
-    for seed in range(3):
+def host_replay(added: int) -> HostReplay:
+    replay = HostReplay(marked(0), CAPACITY)
+    for seed in range(added):
         replay.add(jax.tree.map(np.asarray, marked(seed)))
+    return replay
+
+
+def test_host_memory_behaves_the_same() -> None:
+    with pytest.raises(DiscorlError, match="empty"):
+        host_replay(0).sample(np.random.default_rng(0), 1)
+    replay = host_replay(3)
     device = init_replay(marked(0), capacity=CAPACITY)
     for seed in range(3):
         device = add_rollout(device, marked(seed))
-    assert replay.size == int(device.size) == CAPACITY
-    expected = {np.asarray(r).tobytes() for r in device.data.reward}
-    got = replay.sample(100)
-    assert columns(got) == expected
+    jax.tree.map(np.testing.assert_array_equal, replay.state, device)
+    got = replay.sample(np.random.default_rng(0), 100)
+    assert columns(got) == {np.asarray(r).tobytes() for r in device.data.reward}
     assert isinstance(got.reward, np.ndarray)
-    assert got.obs.dtype == np.float32
-    again = HostReplay(CAPACITY, seed=0)
-    for seed in range(3):
-        again.add(jax.tree.map(np.asarray, marked(seed)))
-    np.testing.assert_array_equal(again.sample(100).reward, got.reward)
+    np.testing.assert_array_equal(host_replay(3).sample(np.random.default_rng(0), 100).reward, got.reward)
+
+
+def test_the_fresh_part_of_host_memory_is_the_newest_whole_trajectories() -> None:
+    """3 x 4 trajectories in a ring of 7: the newest lie around its end."""
+    got = host_replay(3).sample(np.random.default_rng(0), 6, fresh_count=small.B)
+    np.testing.assert_array_equal(got.reward[:, 2:], marked(2).reward)
+    np.testing.assert_array_equal(got.memory[0][2:], marked(2).memory[0])
+
+
+def test_host_memory_is_restored_into_its_own_arrays() -> None:
+    kept = jax.tree.map(np.copy, host_replay(2).state)
+    replay = host_replay(3)
+    replay.restore(kept)
+    jax.tree.map(np.testing.assert_array_equal, replay.state, kept)
+    replay.add(jax.tree.map(np.asarray, marked(2)))
+    jax.tree.map(np.testing.assert_array_equal, replay.state, host_replay(3).state)
 
 
 def test_host_memory_keeps_small_types() -> None:
     rollout = small.rollout()._replace(obs=jnp.zeros((small.T + 1, small.B, 4, 4), jnp.uint8))
-    replay = HostReplay(CAPACITY)
+    replay = HostReplay(rollout, CAPACITY)
     replay.add(jax.tree.map(np.asarray, rollout))
-    assert replay.sample(2).obs.dtype == np.uint8
+    assert replay.sample(np.random.default_rng(0), 2).obs.dtype == np.uint8

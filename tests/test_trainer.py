@@ -122,7 +122,7 @@ def test_other_seeds_give_other_numbers_and_the_same_seed_the_same(tmp_path: Pat
 def test_agent_i_of_many_has_the_key_of_the_agent_trained_alone() -> None:
     def keys(**options: int) -> np.ndarray:
         made = experiment.build(tiny.ENV, tiny.RULE, "mlp", settings.make({**tiny.SIZES, **options}))
-        return np.asarray(jax.random.key_data(made.keys()))
+        return np.asarray(jax.random.key_data(made.program.start().key))
 
     np.testing.assert_array_equal(keys(seed=5, seeds=3)[2], keys(seed=7))
 

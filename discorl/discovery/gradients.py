@@ -111,7 +111,7 @@ def evolution(sigma: float = 0.02, pairs: int = 4) -> MetaGradient:
             keys = jax.random.split(key, len(leaves))
             noise = [jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
             noise = jax.tree.unflatten(treedef, noise)
-            plus, minus = (window(jax.tree.map(lambda x, n: x + s * n, eta, noise))[0].score for s in (sigma, -sigma))
+            plus, minus = (window(_shifted(eta, noise, size))[0].score for size in (sigma, -sigma))
             slope = (minus - plus) / (2 * sigma * pairs)  # of a loss: better is smaller
             return jax.tree.map(lambda t, n: t + slope * n, total, noise), None
 
@@ -122,5 +122,5 @@ def evolution(sigma: float = 0.02, pairs: int = 4) -> MetaGradient:
     return MetaGradient(name="evolution", inner=reverse_gradient, update=lambda update: update, outer=outer)
 
 
-def by_name(name: str) -> Callable[[], MetaGradient]:
-    return {"reverse": reverse, "mixed": mixed, "evolution": evolution}[name]
+def _shifted(eta: Eta, noise: Eta, size: float) -> Eta:
+    return jax.tree.map(lambda x, n: x + size * n, eta, noise)

@@ -15,7 +15,6 @@ from discorl.discovery.window import OuterConfig, Student, make_judge
 from discorl.envs.base import EpisodeEnd, batch
 from discorl.envs.families import Family, Task
 from discorl.errors import DiscorlError, require_positive
-from discorl.learner import LearnerInfo
 from discorl.networks.base import AgentNetwork
 from discorl.optim import Hypers
 from discorl.rules.base import Eta, UpdateRule
@@ -23,12 +22,14 @@ from discorl.rules.value_function import ValueFunctionState, init_value_function
 from discorl.training import TrainConfig, Training, TrainState, make_training
 from discorl.types import Key
 
+FRESH = TrainConfig(envs=32, batch=32, rollout=8, replay_size=32, replay_share=0.0)  # no replay
+
 
 @dataclass(frozen=True)
 class LifeConfig:
     """Sizes of an agent's life; static."""
 
-    train: TrainConfig = TrainConfig(envs=32, batch=32, rollout=8, replay_size=32, replay_share=0.0)
+    train: TrainConfig = FRESH
     window: int = 3  # updates that a meta-gradient goes through
     stride: int | None = None  # updates from one window to the next; fewer than `window`: the windows overlap
     behaviour: str = "current"  # "start": a whole window is acted by the policy it starts with
@@ -80,7 +81,7 @@ class WindowInfo(NamedTuple):
     return_sum: Float[Array, ""]
     value_loss: Float[Array, ""]
     objective: ObjectiveInfo
-    learner: LearnerInfo
+    rule_loss: Float[Array, ""]  # the one that the agent learns by
 
 
 class Cohort(NamedTuple):
@@ -185,5 +186,5 @@ def _info(life: Life, loss: Array, score: Array, found: ObjectiveInfo, infos: tu
         return_sum=ends.episode_return.sum(),
         value_loss=infos.value_loss.mean(),
         objective=found,
-        learner=jax.tree.map(jnp.mean, infos.learner),
+        rule_loss=infos.rule_loss.mean(),
     )

@@ -74,7 +74,7 @@ def make_row(info: MetaInfo, names: list[str], step: int, seconds: float) -> Met
             y_entropy=_mean(w.objective.y_entropy),
             z_entropy=_mean(w.objective.z_entropy),
             loss=_mean(w.loss),
-            rule_loss=_mean(w.learner.total_loss),
+            rule_loss=_mean(w.rule_loss),
             value_loss=_mean(w.value_loss),
             skipped=int(np.sum(skipped)),
         )

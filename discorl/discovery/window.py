@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from discorl.discovery.gradients import MetaGradient
 from discorl.discovery.objective import ObjectiveConfig, ObjectiveInfo, outer_loss, target_regularizer
-from discorl.learner import Learner, LearnerInfo, LearnerState, make_learner
+from discorl.learner import Learner, LearnerState, make_learner
 from discorl.networks.base import AgentNetwork
 from discorl.optim import Hypers
 from discorl.rules.base import Eta, UpdateRule
@@ -26,8 +26,8 @@ from discorl.types import Rollout
 class OuterConfig:
     """How an agent is judged."""
 
-    objective: ObjectiveConfig = ObjectiveConfig()
-    value: ValueFunctionConfig = ValueFunctionConfig(learning_rate=3e-4)
+    objective: ObjectiveConfig
+    value: ValueFunctionConfig
     alignment: str = "correct"  # "reference": rewards as the released code pairs them, see `value_rollout`
     mask: str = "reference"  # steps that count in the agent's loss, see `learner.loss_mask`
 
@@ -42,7 +42,7 @@ class Student(NamedTuple):
 class UpdateInfo(NamedTuple):
     regularizer: Float[Array, ""]
     value_loss: Float[Array, ""]
-    learner: LearnerInfo
+    rule_loss: Float[Array, ""]
 
 
 class Judge(NamedTuple):
@@ -59,7 +59,7 @@ def value_rollout(rollout: Rollout, alignment: str) -> Rollout:
     """
     if alignment == "correct":
         return rollout
-    later = jax.tree.map(lambda x: x[1:], rollout._replace(memory=()))
+    later = jax.tree.map(lambda x: x[1:], rollout._replace(memory=(), cuts=()))
     return later._replace(reward=rollout.reward[:-1], discount=rollout.discount[:-1])
 
 
@@ -70,14 +70,14 @@ def make_judge(network: AgentNetwork, rule: UpdateRule, config: OuterConfig, gra
     def lesson(eta: Eta, hypers: Hypers, state: LearnerState, batch: Rollout) -> tuple:
         state, info, found = learner.lesson(eta, hypers, state, batch)
         logits = found.experience.online.logits
-        return state, target_regularizer(found, config.objective), jax.lax.stop_gradient((logits, info))
+        return state, target_regularizer(found, config.objective), jax.lax.stop_gradient((logits, info.total_loss))
 
     def update(eta: Eta, hypers: Hypers, student: Student, batch: Rollout) -> tuple[Student, UpdateInfo]:
-        learning, regularizer, (logits, info) = lesson(eta, hypers, student.learner, batch)
+        learning, regularizer, (logits, rule_loss) = lesson(eta, hypers, student.learner, batch)
         seen = value_rollout(batch, config.alignment)
         logits = logits[-seen.first.shape[0] :]
         value, _, value_loss = update_value_function(student.value, seen, logits, config.value)
-        return Student(learner=learning, value=value), UpdateInfo(regularizer, value_loss, info)
+        return Student(learner=learning, value=value), UpdateInfo(regularizer, value_loss, rule_loss)
 
     def judge(student: Student, rollout: Rollout, regularizer: Array) -> tuple[Array, ObjectiveInfo]:
         params = student.learner.params

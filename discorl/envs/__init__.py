@@ -12,6 +12,9 @@ from discorl.envs.base import TimeStep as TimeStep
 from discorl.envs.base import batch as batch
 from discorl.envs.catch import catch as catch
 from discorl.envs.compliance import check as check
+from discorl.envs.host import HostEnvironment as HostEnvironment
+from discorl.envs.host import HostStep as HostStep
+from discorl.envs.host import HostVector as HostVector
 from discorl.envs.names import as_environment as as_environment
 from discorl.envs.names import listing as listing
 from discorl.envs.names import make as make

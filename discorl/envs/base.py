@@ -24,6 +24,7 @@ class EnvSpec:
     num_actions: int
     observation: Any = field(hash=False)  # tree of jax.ShapeDtypeStruct, of one observation
     action_names: tuple[str, ...] = ()
+    time_limit: int = 0  # steps after which a clock ends an episode; 0: there is none, or nobody knows
 
 
 class TimeStep(NamedTuple):
@@ -67,7 +68,7 @@ class BatchStep(NamedTuple):
     first: Bool[Array, " B"]  # obs starts an episode
     reward: Float[Array, " B"]
     discount: Float[Array, " B"]  # 0 where the episode ended, by itself or by a clock; else 1
-    truncated: Bool[Array, " B"]
+    truncated: Bool[Array, " B"]  # a clock alone ended it
     end: EpisodeEnd
     final_obs: Observation = ()  # [B, ...] what the action led to, before any reset; () unless asked for
 
@@ -129,7 +130,7 @@ def step_batch(
         first=ended,
         reward=reward,
         discount=(~ended).astype(jnp.float32),
-        truncated=timestep.truncated,
+        truncated=timestep.truncated & ~timestep.terminated,
         end=end,
         final_obs=strip_weak_types(timestep.obs) if keep_final_obs else (),
     )

@@ -10,11 +10,15 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from discorl.envs import probes, suites
+from discorl.envs.adapters import atari, gym, gymnax, minigrid, pgx
 from discorl.envs.base import BatchedEnvironment, Environment
 from discorl.envs.catch import catch
 from discorl.envs.compliance import check
+from discorl.envs.host import HostEnvironment
 from discorl.envs.spaces import require_discrete
 from discorl.errors import DiscorlError, near_matches
+
+AnyEnvironment = Environment | HostEnvironment  # compiled, or stepped by Python
 
 
 class Named(NamedTuple):
@@ -27,7 +31,7 @@ class Adapter(NamedTuple):
 
     usage: str  # what may stand after the colon
     description: str
-    make: Callable[[str], Environment]
+    make: Callable[[str], AnyEnvironment]
 
 
 def cartpole() -> Environment:
@@ -61,6 +65,12 @@ NAMED = {
 # Adapters to other libraries go here; import the library inside `make`, so that only those who name it need it.
 ADAPTERS = {
     "catch": Adapter("ROWSxCOLUMNS", "the same on a board of any size, for example catch:5x5", catch_of_size),
+    "atari": Adapter("GAME", "Atari 2600, for example atari:pong, or atari:pong/full for all actions", atari.from_game),
+    "gymnasium": Adapter("ID", "Gymnasium, for example gymnasium:CartPole-v1 or just CartPole-v1", gym.from_id),
+    "gymnax": Adapter("ID", "gymnax, for example gymnax:CartPole-v1", gymnax.from_id),
+    "minatar": Adapter("GAME", "MinAtar of pgx: asterix, breakout, freeway, seaquest or space_invaders", pgx.minatar),
+    "pgx": Adapter("ID", "any game of pgx for one player, for example pgx:2048", pgx.from_id),
+    "xminigrid": Adapter("ID", "XLand-MiniGrid, for example xminigrid:MiniGrid-Empty-8x8", minigrid.from_id),
 }
 
 
@@ -69,11 +79,11 @@ def listing() -> tuple[tuple[str, str], ...]:
     named = [(name, entry.description) for name, entry in NAMED.items()]
     families = [(f"{prefix}:{adapter.usage}", adapter.description) for prefix, adapter in ADAPTERS.items()]
     tasks = ("FAMILY:NUMBER", "another task of a discovery or held-out family, for example grid/goals:7")
-    yours = ("MODULE:ATTRIBUTE", "your own: a discorl.envs.Environment, or a function without arguments returning one")
+    yours = ("MODULE:ATTRIBUTE", "your own: a discorl.envs.Environment, a Gymnasium class, or a function making either")
     return (*named, *families, tasks, yours)
 
 
-def make(name: str) -> Environment:
+def make(name: str) -> AnyEnvironment:
     """The environment of that name: built in, of an adapter (`prefix:rest`), or your own (`module:attribute`)."""
     if name in NAMED:
         return NAMED[name].make()
@@ -82,15 +92,18 @@ def make(name: str) -> Environment:
         return ADAPTERS[prefix].make(rest)
     if colon and prefix in suites.FAMILIES:
         return suites.numbered(prefix, rest)
+    if gym.ID.fullmatch(name):
+        return gym.from_id(name)
     if colon and rest and all(part.isidentifier() for part in prefix.split(".")):
         env = _from_object(_imported(prefix, rest), source=name)
-        check(env)
+        if isinstance(env, Environment):
+            check(env)
         return env
     raise DiscorlError(f"unknown environment {name!r}; {near_matches(name, NAMED)}")
 
 
-def as_environment(given: Any) -> Environment:
-    """An environment from whatever was given: a name, an Environment, or a function without arguments returning one.
+def as_environment(given: Any) -> AnyEnvironment:
+    """An environment from whatever was given: a name, an environment of ours or of Gymnasium, or what makes one.
 
     Objects are checked for their types only, which takes no time; `check` would also run them.
     """
@@ -99,17 +112,30 @@ def as_environment(given: Any) -> Environment:
     return _from_object(given, source="the environment that was given")
 
 
-def _from_object(given: Any, source: str) -> Environment:
+def _from_object(given: Any, source: str) -> AnyEnvironment:
+    if isinstance(given, HostEnvironment):
+        return given
+    if gym.looks_like(given):
+        return gym.from_object(given)
     if callable(given):
-        try:
-            given = given()
-        except Exception as error:
-            raise DiscorlError(f"calling {source} raised {type(error).__name__}: {error}") from error
-        source = f"what {source} returned"
+        made = _called(given, source)
+        if gym.looks_like(made) and not hasattr(made, "single_action_space"):
+            made.close()
+            return gym.from_maker(lambda render: _called(given, source), getattr(given, "__name__", source))
+        given, source = made, f"what {source} returned"
+        if isinstance(given, HostEnvironment):
+            return given
     if not isinstance(given, Environment):
         raise _refusal(given, source)
     check(given, steps=0)
     return given
+
+
+def _called(make: Callable[[], Any], source: str) -> Any:
+    try:
+        return make()
+    except Exception as error:
+        raise DiscorlError(f"calling {source} raised {type(error).__name__}: {error}") from error
 
 
 def _refusal(given: Any, source: str) -> DiscorlError:
@@ -122,8 +148,8 @@ def _refusal(given: Any, source: str) -> DiscorlError:
         return DiscorlError(f"{source} is of class {kind}, not a discorl.envs.Environment")
     require_discrete(space, f"{source} (class {kind})")
     return DiscorlError(
-        f"{source} (class {kind}) is stepped by Python, but a discorl.envs.Environment is needed: "
-        "pure functions reset and step that JAX can compile"
+        f"{source} (class {kind}) has an action space, but it is no environment of Gymnasium's: "
+        "reset, step or observation_space is missing"
     )
 
 

@@ -86,6 +86,9 @@ def actor_critic(config: ActorCriticConfig = ActorCriticConfig()) -> UpdateRule:
         total = config.policy_cost * policy + config.value_cost * value - config.entropy_cost * spread
         return total, ActorCriticLossInfo(policy.mean(), value.mean(), spread.mean(), logits.mean())
 
+    def continuation(eta: tuple[()], state: ValueMoments, experience: Experience) -> Float[Array, "T1 B"]:
+        return config.discount * scalar_value(experience.online.y, bins)
+
     return UpdateRule(
         name="actor_critic",
         needs=Needs(y=config.value_bins),
@@ -94,4 +97,5 @@ def actor_critic(config: ActorCriticConfig = ActorCriticConfig()) -> UpdateRule:
         digest=lambda eta, output: (),
         targets=targets,
         loss=loss,
+        continuation=continuation,
     )

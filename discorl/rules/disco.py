@@ -141,6 +141,11 @@ def disco(config: DiscoConfig = DiscoConfig(), scales: InitScales = InitScales()
         total = parts.pi + parts.y + parts.z + parts.aux + config.value_cost * parts.q
         return total, _loss_info(parts, state, action)
 
+    def continuation(eta: MetaParams, state: DiscoState, experience: Experience) -> Float[Array, "T1 B"]:
+        """Like every bootstrap of this rule: the target network's values under the online policy."""
+        policy = jax.nn.softmax(experience.online.logits)
+        return config.discount * (policy * experience.target.actions.q).sum(-1)
+
     return UpdateRule(
         name=name,
         needs=Needs(y=config.predictions, z=config.predictions, q=config.value_bins, target_keep=config.target_keep),
@@ -149,6 +154,7 @@ def disco(config: DiscoConfig = DiscoConfig(), scales: InitScales = InitScales()
         digest=digest,
         targets=targets,
         loss=loss,
+        continuation=continuation,
     )
 
 

@@ -6,12 +6,13 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array, Float
 
-from discorl.distributions import entropy, log_prob
+from discorl.distributions import entropy, log_prob, signed_parabolic
 from discorl.rules.base import UpdateRule
 from discorl.rules.value_function import (
     ValueFunctionConfig,
     ValueFunctionState,
     init_value_function,
+    raw_value,
     update_value_function,
 )
 from discorl.types import ActionOutput, Experience, Key, Needs, Observation, Rollout, StateOutput
@@ -67,6 +68,9 @@ def policy_gradient(
         total = policy - config.entropy_cost * spread
         return total, PolicyGradientLossInfo(policy.mean(), spread.mean(), logits.mean())
 
+    def continuation(eta: tuple[()], state: ValueFunctionState, experience: Experience) -> Float[Array, "T1 B"]:
+        return value.discount * signed_parabolic(raw_value(state.params, experience.rollout.obs))
+
     return UpdateRule(
         name="policy_gradient",
         needs=Needs(),
@@ -75,4 +79,5 @@ def policy_gradient(
         digest=lambda eta, output: (),
         targets=targets,
         loss=loss,
+        continuation=continuation,
     )

@@ -112,7 +112,7 @@ def test_batch_equals_a_python_loop_over_single_environments(run_walk, key):
                 first=jnp.asarray(ended),
                 reward=timestep.reward,
                 discount=jnp.asarray(0 if ended else 1),
-                truncated=jnp.asarray(truncated),
+                truncated=jnp.asarray(truncated and not terminated),
                 end=end,
                 final_obs=final_obs,
             )

@@ -49,7 +49,16 @@ def test_every_listed_name_can_be_made_and_has_one_line():
     probe_names = [f"probe/{x}" for x in ("constant", "observation", "delayed", "action", "both")]
     assert plain == ["catch", "cartpole", *probe_names, *suites.FAMILIES]
     assert [make(name).spec.name for name in plain] == plain
-    assert [name for name, _ in rows if ":" in name] == ["catch:ROWSxCOLUMNS", "FAMILY:NUMBER", "MODULE:ATTRIBUTE"]
+    families = [
+        "catch:ROWSxCOLUMNS",
+        "atari:GAME",
+        "gymnasium:ID",
+        "gymnax:ID",
+        "minatar:GAME",
+        "pgx:ID",
+        "xminigrid:ID",
+    ]
+    assert [name for name, _ in rows if ":" in name] == [*families, "FAMILY:NUMBER", "MODULE:ATTRIBUTE"]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +139,10 @@ class CartPole(SimpleNamespace):
         (lambda: 3, "what the environment that was given returned is of class int"),
         (batch(catch(), 2), "is a batch already; give the single environment"),
         (CartPole(action_space=lambda params: 3), "is of class CartPole, not a discorl.envs.Environment"),
-        (CartPole(action_space=SimpleNamespace(n=2)), "(class CartPole) is stepped by Python"),
+        (
+            CartPole(action_space=SimpleNamespace(n=2)),
+            "(class CartPole) has an action space, but it is no environment of Gymnasium's",
+        ),
         (CartPole(action_space=SimpleNamespace(nvec=[2, 2])), "(class CartPole) has a multi-dimensional action space"),
         (
             CartPole(action_space=SimpleNamespace(low=np.zeros(1), high=np.ones(1))),
