@@ -27,7 +27,7 @@ from discorl.optim import Hypers
 from discorl.programs import Program, Scores, Stretch
 from discorl.replay import HostReplay, ReplayState, init_replay
 from discorl.rules.base import Eta, UpdateRule
-from discorl.training import check_burn_in, TrainConfig, TrainInfo
+from discorl.training import TrainConfig, TrainInfo, check_burn_in
 from discorl.types import Key, Params, Rollout
 
 GROUPS = 2
