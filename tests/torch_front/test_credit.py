@@ -191,7 +191,7 @@ def test_the_adapter_takes_its_sizes_from_a_rule_its_settings_or_the_published_o
     published = CreditAdapter(WIDTH, K)
     assert (published.y.out_features, published.q.out_features) == (600, 601)
     logits, memory = published.act({"hidden": torch.zeros(B, WIDTH), "logits": torch.ones(B, K)}, torch.ones(B), ())
-    assert torch.equal(logits, torch.ones(B, K)) and memory == ()  # it judges the language model, it does not act for it
+    assert torch.equal(logits, torch.ones(B, K)) and memory == ()  # the language model acts, the adapter judges
 
 
 def test_without_a_mask_every_step_gets_credit_and_values_come_from_the_target_adapter(completions):
