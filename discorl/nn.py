@@ -54,7 +54,7 @@ def product(x: Float[Array, "*S I"], w: Float[Array, "I O"]) -> Float[Array, "*S
     """x @ w as a product of two matrices: with more axes its gradient is made from transposed copies, 1.5 × slower."""
     rows = x.reshape(-1, x.shape[-1])
     if w.shape[-1] < NARROW:
-        # On CPU the gradient of a narrow w is ten times as fast if it is made as [O, I]. Without the barrier the compiler
+        # On CPU the gradient of a narrow w is ten times as fast when made as [O, I]. Without the barrier the compiler
         # would turn it back.
         out = jax.lax.dot_general(rows, jax.lax.optimization_barrier(w.T), (((1,), (1,)), ((), ())))
     else:
