@@ -114,8 +114,15 @@ def two_hot(x: Float[Array, "*S"], bins: ValueBins) -> Float[Array, "*S K"]:
 
 
 def value_cross_entropy(
-    target: Float[Array, "*S"], logits: Float[Array, "*S K"], bins: ValueBins
+    target: Float[Array, "*S"],
+    logits: Float[Array, "*S K"],
+    bins: ValueBins,
+    normaliser: Float[Array, "*S"] | None = None,
 ) -> Float[Array, "*S"]:
-    """CE(two-hot(h(target)), logits); the two-hot weights add up to 1, so one pass over the logits is enough."""
+    """CE(two-hot(h(target)), logits); the two-hot weights add up to 1, so one pass over the logits is enough.
+
+    `normaliser` as in `kl`.
+    """
     weights = two_hot(signed_hyperbolic(target), bins)
-    return log_sum_exp(logits) - (weights * logits).sum(-1)
+    normaliser = log_sum_exp(logits) if normaliser is None else normaliser
+    return normaliser - (weights * logits).sum(-1)

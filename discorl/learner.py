@@ -6,12 +6,12 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from discorl.networks.base import AgentNetwork
+from discorl.networks.base import AgentNetwork, Root
 from discorl.optim import AdamState, Hypers, adam, global_norm, init_adam, polyak
 from discorl.rules.base import Eta, Info, RuleState, Targets, UpdateRule
-from discorl.types import ActionOutput, Experience, Key, Observation, Params, Rollout, View
+from discorl.types import ActionOutput, Experience, Key, Observation, Params, Rollout, StateOutput, View
 
 Mask = Literal["reference", "all"]  # by name: it arrives from a file or a command line
 MASK_EPS = 1e-8  # a batch that is masked altogether has loss 0
@@ -22,6 +22,13 @@ class LearnerState(NamedTuple):
     target_params: Params  # () if the rule wants none
     optimizer: AdamState
     rule: RuleState
+
+
+class Said(NamedTuple):
+    """What an agent learns from: its outputs for all T+1 rows, of the taken action where it is about one."""
+
+    state: StateOutput
+    action: ActionOutput  # the last row, where none was taken, is of any
 
 
 class LearnerInfo(NamedTuple):
@@ -72,19 +79,22 @@ def burn_in(network: AgentNetwork, params: Params, rollout: Rollout, steps: int)
     return rest._replace(memory=jax.lax.stop_gradient(memory))
 
 
+def unroll(network: AgentNetwork, rule: UpdateRule, params: Params, rollout: Rollout) -> tuple[StateOutput, Root]:
+    """Outputs for all T+1 rows, and what the model needs of them: () if the rule asks for no model."""
+    embedding, _ = network.unroll(params, rollout.memory, rollout.obs, rollout.first)
+    return network.heads(params, embedding), network.root(params, embedding) if rule.needs.model else ()
+
+
 def see(network: AgentNetwork, rule: UpdateRule, eta: Eta, params: Params, rollout: Rollout) -> View:
     """What parameters say of a rollout. Actions are streamed: only the rule's digest of each is kept."""
-    embedding, _ = network.unroll(params, rollout.memory, rollout.obs, rollout.first)
-    state = network.heads(params, embedding)
+    state, root = unroll(network, rule, params, rollout)
     if not rule.needs.model:
         return View(logits=state.logits, y=state.y, actions=())
-    root = network.root(params, embedding)
-    num_actions = state.logits.shape[-1]
 
     def digest(action: Array) -> Any:
         return rule.digest(eta, network.model(params, root, action))
 
-    digests = jax.lax.map(digest, jnp.arange(num_actions, dtype=jnp.int32))  # [A, T+1, B, ...]
+    digests = jax.lax.map(digest, jnp.arange(state.logits.shape[-1], dtype=jnp.int32))  # [A, T+1, B, ...]
     return View(logits=state.logits, y=state.y, actions=jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), digests))
 
 
@@ -115,6 +125,47 @@ def go_on_after_clocks(
     return rollout._replace(reward=rollout.reward.at[cuts.at, lanes].add(jax.lax.stop_gradient(rest), mode="drop"))
 
 
+def taken_actions(rollout: Rollout) -> Int[Array, "T1 B"]:
+    """None was taken in the last row: any will do."""
+    return jnp.concatenate([rollout.action, rollout.action[-1:]])
+
+
+def say(network: AgentNetwork, rule: UpdateRule, params: Params, rollout: Rollout) -> tuple[Said, Root]:
+    """All that a loss can be about."""
+    state, root = unroll(network, rule, params, rollout)
+    if rule.needs.model:
+        return Said(state=state, action=network.model(params, root, taken_actions(rollout))), root
+    empty = jnp.zeros((*state.logits.shape[:-1], 0), state.logits.dtype)
+    return Said(state=state, action=ActionOutput(z=empty, q=empty, aux_pi=empty)), root
+
+
+def see_others(
+    network: AgentNetwork, rule: UpdateRule, eta: Eta, params: Params, rollout: Rollout, said: Said, root: Root
+) -> View:
+    """`see`, where the taken actions' outputs are there already: only the others are computed.
+
+    In each state the stream begins with the taken action and goes on with those after it, cyclically.
+    """
+    logits, y = said.state
+    if not rule.needs.model:
+        return View(logits=logits, y=y, actions=())
+    taken = taken_actions(rollout)
+    every = jnp.arange(logits.shape[-1], dtype=jnp.int32)
+
+    def digest(offset: Array) -> Any:
+        return rule.digest(eta, network.model(params, root, (taken + offset) % every.size))
+
+    others = jax.lax.map(digest, every[1:])  # [A-1, T+1, B, ...]
+    # [T+1, B, A] where in the stream an action is
+    place = (every.reshape(1, 1, -1) - taken[..., None]) % every.size
+
+    def in_order(first: Array, rest: Array) -> Array:
+        streamed = jnp.moveaxis(jnp.concatenate([first[None], rest]), 0, 2)
+        return jnp.take_along_axis(streamed, jnp.expand_dims(place, range(3, streamed.ndim)), axis=2)
+
+    return View(logits=logits, y=y, actions=jax.tree.map(in_order, rule.digest(eta, said.action), others))
+
+
 def loss_mask(rollout: Rollout, mask: str) -> Float[Array, "T B"]:
     """The released code gives no weight to the first step of an episode; `all` uses every step."""
     if mask == "all":
@@ -122,21 +173,20 @@ def loss_mask(rollout: Rollout, mask: str) -> Float[Array, "T B"]:
     return 1 - rollout.first[:-1].astype(rollout.reward.dtype)
 
 
+def mean_loss(
+    rule: UpdateRule, mask: str, said: Said, targets: Targets, rollout: Rollout
+) -> tuple[Float[Array, ""], Info]:
+    """The masked mean of the rule's loss. Targets are arguments, not closures: see `UpdateRule`."""
+    losses, info = rule.loss(said.state, said.action, targets, rollout)
+    weights = loss_mask(rollout, mask)
+    return (weights * losses).sum() / (weights.sum() + MASK_EPS), info
+
+
 def agent_loss(
     network: AgentNetwork, rule: UpdateRule, mask: str, params: Params, targets: Targets, rollout: Rollout
 ) -> tuple[Float[Array, ""], Info]:
-    """The masked mean of the rule's loss. Targets are arguments, not closures: see `UpdateRule`."""
-    embedding, _ = network.unroll(params, rollout.memory, rollout.obs, rollout.first)
-    state = network.heads(params, embedding)
-    if rule.needs.model:
-        root = jax.tree.map(lambda x: x[:-1], network.root(params, embedding))
-        action = network.model(params, root, rollout.action)
-    else:
-        empty = jnp.zeros((*rollout.action.shape, 0), jnp.float32)
-        action = ActionOutput(z=empty, q=empty, aux_pi=empty)
-    losses, info = rule.loss(state, action, targets, rollout)
-    weights = loss_mask(rollout, mask)
-    return (weights * losses).sum() / (weights.sum() + MASK_EPS), info
+    """The loss as a function of an agent's parameters."""
+    return mean_loss(rule, mask, say(network, rule, params, rollout)[0], targets, rollout)
 
 
 def make_learner(
@@ -144,14 +194,14 @@ def make_learner(
     rule: UpdateRule,
     mask: str = "reference",
     burn: int = 0,
-    gradient: Callable[[AgentLoss], LossGradient] = reverse_gradient,
+    gradient: Callable[[AgentLoss], LossGradient] | None = None,
 ) -> Learner:
     """`burn` steps of every rollout only warm up the memory of a recurrent network, see `burn_in`.
 
-    `gradient` says how the loss is differentiated: whoever differentiates updates may know a better way.
+    `gradient` says how the loss is differentiated, for whoever differentiates updates; None is fastest for all others.
     """
     keep = rule.needs.target_keep
-    value_and_grad = gradient(partial(agent_loss, network, rule, mask))
+    value_and_grad = gradient and gradient(partial(agent_loss, network, rule, mask))
 
     def share(of: Params, into: Params) -> Params:
         """Statistics are no parameters: weight decay leaves them alone, and the target network sees with the same."""
@@ -173,18 +223,35 @@ def make_learner(
             params=params, target_params=target, optimizer=init_adam(params), rule=rule.start(key_rule, obs)
         )
 
+    def looked_at(eta: Eta, state: LearnerState, rollout: Rollout) -> tuple[View, Callable[[Targets], tuple]]:
+        """What the agent says of a rollout, and how its loss is differentiated once there are targets."""
+        if value_and_grad is not None:
+            online = see(network, rule, eta, state.params, rollout)
+            return online, lambda targets: value_and_grad(state.params, targets, rollout)
+        # One forward pass for targets and gradient: the loss is differentiated as far as the outputs, and from there on
+        # by pulling back through the pass that the targets came from. Together that is the gradient of `agent_loss`.
+        said, pull_back, root = jax.vjp(lambda p: say(network, rule, p, rollout), state.params, has_aux=True)
+
+        def through(targets: Targets) -> tuple:
+            loss = jax.value_and_grad(mean_loss, argnums=2, has_aux=True)
+            value, wanted = loss(rule, mask, said, targets, rollout)
+            return value, pull_back(wanted)[0]
+
+        return see_others(network, rule, eta, state.params, rollout, said, root), through
+
     def lesson(
         eta: Eta, hypers: Hypers, state: LearnerState, rollout: Rollout
     ) -> tuple[LearnerState, LearnerInfo, Lesson]:
         whole = go_on_after_clocks(network, rule, eta, state, rollout)._replace(cuts=())
         rollout = burn_in(network, state.params, whole, burn)
-        online = target = see(network, rule, eta, state.params, rollout)
+        online, differentiate = looked_at(eta, state, rollout)
+        target = online
         if keep is not None:
             remembered = burn_in(network, state.target_params, whole, burn)
             target = see(network, rule, eta, state.target_params, remembered)
         experience = Experience(rollout, online, target)
         targets, rule_state, target_info = rule.targets(eta, state.rule, experience)
-        (total, loss_info), grads = value_and_grad(state.params, targets, rollout)
+        (total, loss_info), grads = differentiate(targets)
         change, optimizer = adam(grads, state.optimizer, state.params, hypers)
         # the target parameters follow the parameters of before this update
         moved = () if keep is None else polyak(state.target_params, state.params, keep)

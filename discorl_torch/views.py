@@ -18,7 +18,7 @@ from discorl_torch.rule import DiscoRule
 from discorl_torch.trees import tree_map
 from discorl_torch.types import Categorical, Digest, Rollout, Said, View
 
-STATES_AT_ONCE = 448  # of one action's outputs on a CPU: 1 MB each of z and q, half of a usual second-level cache
+STATES_AT_ONCE = 448  # per thread of a CPU: 1 MB each of an action's z and q, half of a usual second-level cache
 
 
 @torch.no_grad()
@@ -76,7 +76,9 @@ def _digests(agent: AgentNetwork, rule: DiscoRule, root: Any, choices: Sequence[
 
 def _stretches(like: Tensor) -> list[slice]:
     steps, batch = like.shape[:2]
-    stride = max(1, STATES_AT_ONCE // batch) if like.device.type == "cpu" else steps
+    # threads share the rows of a product, and each has a cache of its own
+    at_once = STATES_AT_ONCE * torch.get_num_threads()
+    stride = max(1, at_once // batch) if like.device.type == "cpu" else steps
     return [slice(start, start + stride) for start in range(0, steps, stride)]
 
 

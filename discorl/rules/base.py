@@ -19,6 +19,9 @@ class UpdateRule(NamedTuple):
 
     Targets are computed outside the differentiated function and passed in, so training and discovery run the same
     code: whether η receives a gradient depends only on who differentiates.
+
+    Outputs given to `loss` have T+1 rows. No action was taken in the last, where `ActionOutput` is of any: its row must
+    not count.
     """
 
     name: str

@@ -177,15 +177,16 @@ def meta_inputs(eta: MetaParams, experience: Experience, values: ActionValues) -
 def step_losses(
     state: StateOutput, action: ActionOutput, targets: DiscoTargets, rollout: Rollout, bins: ValueBins
 ) -> StepLosses:
-    """How far the outputs are from their targets; `state` has T+1 rows, `action` the taken action's T."""
+    """How far the outputs are from their targets. `state` has T+1 rows, `action` too; its last does not count."""
+    steps = rollout.reward.shape[0]
     next_policy = jax.lax.stop_gradient(state.logits[1:])  # the auxiliary policy learns from the policy, not back
     return StepLosses(
         pi=kl(targets.pi, state.logits[:-1]),
-        # over all T+1 rows, because the rule has made these exponentials already: the compiler sees them once
+        # normalisers of all rows, because the rule has made these exponentials already: the compiler sees them once
         y=kl(targets.y, state.y[:-1], log_sum_exp(state.y)[:-1]),
-        z=kl(targets.z, action.z),
-        aux=rollout.discount * kl(next_policy, action.aux_pi),  # there is no next policy after the end
-        q=value_cross_entropy(targets.value, action.q, bins),
+        z=kl(targets.z, action.z[:steps], log_sum_exp(action.z)[:steps]),
+        aux=rollout.discount * kl(next_policy, action.aux_pi[:steps]),  # there is no next policy after the end
+        q=value_cross_entropy(targets.value, action.q[:steps], bins, log_sum_exp(action.q)[:steps]),
     )
 
 
@@ -200,11 +201,11 @@ def _loss_info(parts: StepLosses, state: StateOutput, action: ActionOutput) -> D
             q_loss=parts.q,
             entropy=entropy(state.logits[:-1]),
             y_entropy=entropy(state.y)[:-1],
-            z_entropy=entropy(action.z),
-            aux_entropy=entropy(action.aux_pi),
+            z_entropy=entropy(action.z)[:-1],
+            aux_entropy=entropy(action.aux_pi)[:-1],
             aux_target_entropy=entropy(state.logits[1:]),
             logits=state.logits[:-1],
             y=state.y[:-1],
-            z=action.z,
+            z=action.z[:-1],
         ),
     )

@@ -182,3 +182,27 @@ def test_mistakes_are_told_in_one_sentence(completions):
     ):
         with pytest.raises(DiscorlError, match=words):
             call()
+
+
+def test_the_adapter_takes_its_sizes_from_a_rule_its_settings_or_the_published_ones():
+    for rule in (cases.tiny_rule(), cases.TINY):
+        adapter = CreditAdapter(WIDTH, K, rule=rule, width=5)
+        assert (adapter.z.out_features, adapter.q.out_features) == (cases.TINY.predictions, cases.TINY.value_bins)
+    published = CreditAdapter(WIDTH, K)
+    assert (published.y.out_features, published.q.out_features) == (600, 601)
+    logits, memory = published.act({"hidden": torch.zeros(B, WIDTH), "logits": torch.ones(B, K)}, torch.ones(B), ())
+    assert torch.equal(logits, torch.ones(B, K)) and memory == ()  # the language model acts, the adapter judges
+
+
+def test_without_a_mask_every_step_gets_credit_and_values_come_from_the_target_adapter(completions):
+    hidden, logits, tokens = completions
+    masked = completion_rollout(hidden, top_k(logits, tokens, K, missing="mask"), *ending())
+    assert masked.valid is not None and not masked.valid.all()
+    torch.manual_seed(0)
+    rule, (adapter, other) = cases.tiny_rule(), (CreditAdapter(WIDTH, K, rule=cases.TINY, width=5) for _ in range(2))
+    every = credit_from_rollout(rule, adapter, masked._replace(valid=None)).credit
+    assert (every[~masked.valid] != 0).all()
+    torch.testing.assert_close(every * masked.valid, credit_from_rollout(rule, adapter, masked).credit)
+    same, moved = (credit_from_rollout(rule, adapter, masked, target_adapter=x).credit for x in (adapter, other))
+    torch.testing.assert_close(same, every * masked.valid)
+    assert not torch.allclose(moved, same)
