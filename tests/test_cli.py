@@ -164,7 +164,8 @@ def test_every_setting_has_a_flag_and_a_help_text(capsys: pytest.CaptureFixture[
     assert ended.value.code == 0
     text = capsys.readouterr().out
     for name in set(Settings.__dataclass_fields__) - {"env"}:
-        assert f"--{name.replace('_', '-')} " in text
+        flag = f"--{name.replace('_', '-')}"
+        assert f"{flag} " in text or f"{flag}, --no-" in text
     assert "(default: 100)" in text
 
 
