@@ -45,7 +45,7 @@ def test_samples_are_whole_trajectories_with_their_memory(key: jax.Array) -> Non
     original = marked(0)
     for b in range(16):
         source = next(i for i in range(small.B) if (original.reward[:, i] == got.reward[:, b]).all())
-        for a, x in zip(got[:-1], original[:-1], strict=True):
+        for a, x in zip(got[:6], original[:6], strict=True):  # all that has a time axis
             np.testing.assert_array_equal(a[:, b], x[:, source])
         np.testing.assert_array_equal(got.memory[0][b], original.memory[0][source])
 
