@@ -189,6 +189,23 @@ def agent_loss(
     return mean_loss(rule, mask, say(network, rule, params, rollout)[0], targets, rollout)
 
 
+def one_pass(
+    network: AgentNetwork, rule: UpdateRule, mask: str, eta: Eta, params: Params, rollout: Rollout
+) -> tuple[View, Callable[[Targets], tuple[tuple[Array, Info], Params]]]:
+    """What parameters say of a rollout, and from targets the value and gradient of `agent_loss`.
+
+    One forward pass for both: the loss is differentiated as far as the outputs, and from there on by pulling back
+    through the pass that the view came from.
+    """
+    said, pull_back, root = jax.vjp(lambda p: say(network, rule, p, rollout), params, has_aux=True)
+
+    def value_and_grad(targets: Targets) -> tuple[tuple[Array, Info], Params]:
+        value, wanted = jax.value_and_grad(mean_loss, argnums=2, has_aux=True)(rule, mask, said, targets, rollout)
+        return value, pull_back(wanted)[0]
+
+    return see_others(network, rule, eta, params, rollout, said, root), value_and_grad
+
+
 def make_learner(
     network: AgentNetwork,
     rule: UpdateRule,
@@ -223,28 +240,16 @@ def make_learner(
             params=params, target_params=target, optimizer=init_adam(params), rule=rule.start(key_rule, obs)
         )
 
-    def looked_at(eta: Eta, state: LearnerState, rollout: Rollout) -> tuple[View, Callable[[Targets], tuple]]:
-        """What the agent says of a rollout, and how its loss is differentiated once there are targets."""
-        if value_and_grad is not None:
-            online = see(network, rule, eta, state.params, rollout)
-            return online, lambda targets: value_and_grad(state.params, targets, rollout)
-        # One forward pass for targets and gradient: the loss is differentiated as far as the outputs, and from there on
-        # by pulling back through the pass that the targets came from. Together that is the gradient of `agent_loss`.
-        said, pull_back, root = jax.vjp(lambda p: say(network, rule, p, rollout), state.params, has_aux=True)
-
-        def through(targets: Targets) -> tuple:
-            loss = jax.value_and_grad(mean_loss, argnums=2, has_aux=True)
-            value, wanted = loss(rule, mask, said, targets, rollout)
-            return value, pull_back(wanted)[0]
-
-        return see_others(network, rule, eta, state.params, rollout, said, root), through
-
     def lesson(
         eta: Eta, hypers: Hypers, state: LearnerState, rollout: Rollout
     ) -> tuple[LearnerState, LearnerInfo, Lesson]:
         whole = go_on_after_clocks(network, rule, eta, state, rollout)._replace(cuts=())
         rollout = burn_in(network, state.params, whole, burn)
-        online, differentiate = looked_at(eta, state, rollout)
+        if value_and_grad is None:
+            online, differentiate = one_pass(network, rule, mask, eta, state.params, rollout)
+        else:
+            online = see(network, rule, eta, state.params, rollout)
+            differentiate = partial(value_and_grad, state.params, rollout=rollout)
         target = online
         if keep is not None:
             remembered = burn_in(network, state.target_params, whole, burn)
