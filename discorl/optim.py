@@ -58,9 +58,10 @@ def adam(grads: Params, state: AdamState, params: Params, hypers: Hypers) -> tup
 
     def change(m: Array, v: Array, p: Array) -> Array:
         # The meta-gradient must not flow through the scale of an update: d√ν/dν blows up at ν ≈ 0.
-        scale = jnp.sqrt(jax.lax.stop_gradient(v / fix_second)) + hypers.eps
-        step = jnp.clip(m / fix_first / scale, -hypers.max_update, hypers.max_update)
-        return (-rate * (step + hypers.weight_decay * p)).astype(p.dtype)
+        fix_m, fix_v, rate_p = (x.astype(p.dtype) for x in (fix_first, fix_second, rate))
+        scale = jnp.sqrt(jax.lax.stop_gradient(v / fix_v)) + hypers.eps
+        step = jnp.clip(m / fix_m / scale, -hypers.max_update, hypers.max_update)
+        return (-rate_p * (step + hypers.weight_decay * p)).astype(p.dtype)
 
     return jax.tree.map(change, first, second, params), AdamState(first=first, second=second, steps=count)
 

@@ -1,0 +1,156 @@
+"""A whole discovery, tiny: what it leaves behind, that it goes on exactly, that mistakes and faults are met."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from tiny_discovery import FLAGS, SIZES
+
+from discorl import cli, options, rule_files
+from discorl.discovery import discover, records
+from discorl.discovery.build import Discovery, build
+from discorl.discovery.population import PopulationState
+from discorl.discovery.settings import PRESETS, DiscoverySettings, preset
+from discorl.errors import DiscorlError
+
+STRETCH = SIZES["log_every"]
+RATE = DiscoverySettings().meta_learning_rate
+
+
+@cache
+def built() -> Discovery:
+    return build(options.make(DiscoverySettings, SIZES))
+
+
+@cache
+def begun() -> PopulationState:
+    return built().begin()
+
+
+@cache
+def advance() -> Any:
+    return jax.jit(built().population.advance, static_argnums=2).lower(built().hypers, begun(), STRETCH).compile()
+
+
+def test_agents_die_and_are_born_at_different_times() -> None:
+    state, ages, lifetimes = begun(), [], []
+    for _ in range(4):
+        state, info = advance()(built().hypers, state)
+        ages.append(info.windows[0].age)
+        lifetimes.append(info.windows[0].lifetime)
+    ages, lifetimes = np.concatenate(ages), np.concatenate(lifetimes)
+    window = SIZES["window"]
+    assert (ages[0] == 0).all()
+    for agent in range(SIZES["agents"]):
+        for before, after, life in zip(ages[:-1, agent], ages[1:, agent], lifetimes[:-1, agent], strict=True):
+            assert after == (before + window if before + window < life else 0)
+    assert (lifetimes[0] <= SIZES["lifetimes"][0]).all()
+    assert lifetimes[0, 0] != lifetimes[0, 1] or (lifetimes[0] < SIZES["lifetimes"][0]).any()
+    assert (ages[1:] == 0).any(axis=0).all(), "everybody was reborn at least once"
+
+
+def test_an_agent_that_is_not_finite_is_left_out_and_replaced() -> None:
+    state = begun()
+    sick = state.lives[0].train
+    params = jax.tree.map(lambda x: x.at[1].set(jnp.nan), sick.learner.params)
+    lives = state.lives[0]._replace(train=sick._replace(learner=sick.learner._replace(params=params)))
+    state, info = advance()(built().hypers, state._replace(lives=(lives,)))
+    np.testing.assert_array_equal(info.skipped[0][0], [False, True])
+    np.testing.assert_array_equal(info.skipped[0][1], [False, False])
+    assert info.windows[0].age[1, 1] == 0
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.eta))
+    steps = state.optimizers[0].steps
+    np.testing.assert_array_equal(steps, [STRETCH, STRETCH - 1])  # its optimizer has not moved
+
+
+def test_every_agent_has_a_say() -> None:
+    """The rule moves by the mean of the agents' own Adam steps: at first each moves by ± the learning rate."""
+    one = begun()
+    state, info = advance()(built().hypers, one)
+    moved = jax.tree.map(lambda a, b: np.abs(np.asarray(a - b)), state.eta, one.eta)
+    assert 0 < max(x.max() for x in jax.tree.leaves(moved)) <= STRETCH * RATE * 1.01
+    assert (info.gradient_norm[0] > 0).all()
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+
+
+def test_a_run_leaves_its_files_and_goes_on_exactly(tmp_path: Path) -> None:
+    whole = discover.discover(**SIZES, run_dir=str(tmp_path / "whole"))
+    names = {p.name.split(".tfevents")[0] for p in (tmp_path / "whole").iterdir()}
+    assert names >= {"config.toml", "metrics.jsonl", "events.out", "checkpoint.npz", "rule.npz", "curve.png", "rules"}
+    file = rule_files.load(tmp_path / "whole" / "rule.npz")
+    assert file.provenance["meta_steps"] == SIZES["meta_steps"]
+    assert file.provenance["settings"]["suite"] == "catch"
+    assert sorted(p.name for p in (tmp_path / "whole" / "rules").iterdir()) == ["step-000002.npz", "step-000004.npz"]
+
+    asked = iter([False, True])
+    part = discover.discover(**SIZES, run_dir=str(tmp_path / "part"), stop=lambda: next(asked))
+    assert part.stopped and part.meta_steps == STRETCH
+    seen: list[records.Progress] = []
+    rest = discover.resume(tmp_path / "part", progress=seen.append)
+    assert not rest.stopped and [p.updates for p in seen][-1] == SIZES["meta_steps"]
+    for name, expected in whole.rule.arrays.items():
+        np.testing.assert_array_equal(rest.rule.arrays[name], expected, err_msg=name)
+    assert rows(tmp_path / "part") == rows(tmp_path / "whole")
+
+    with pytest.raises(DiscorlError, match=r"other settings \(window: 2 -> 3\)"):
+        discover.resume(tmp_path / "part", window=3)
+    with pytest.raises(DiscorlError, match="has its 4 meta-steps already"):
+        discover.resume(tmp_path / "part")
+
+
+def test_nothing_sound_for_long_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    sitting = discover._Sitting(built(), None, None, None)
+    broken = [np.ones((10, 2), bool)]
+    info = type("Info", (), {"skipped": broken})
+    sitting._check(info, sound=True)
+    with pytest.raises(DiscorlError, match="no agent had a finite meta-gradient at meta-step 10"):
+        sitting._check(info, sound=True)
+    with pytest.raises(DiscorlError, match="the rule is no longer finite"):
+        discover._Sitting(built(), None, None, None)._check(info, sound=False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--suite", "held-out"], "is held out"),
+        (["--suite", "cacth"], "unknown suite 'cacth'"),
+        (["--preset", "smal"], "unknown preset 'smal'"),
+        (["--gradient", "forward"], "gradient cannot be 'forward'; it is one of mixed, reverse, evolution"),
+        (["--agents", "0"], "agents must be positive, got 0"),
+        (["--stride", "9"], "stride 9 would leave out updates"),
+        (["--learning-rates", "1e-2,1e-3"], "learning_rates are a least and a greatest"),
+        (["--batch", "8", "--envs", "4", "--replay-share", "0"], "there are only 4 environments"),
+        (["--lifetimes", "1"], "every lifetime must hold a window"),
+        (["--rule", "nowhere.npz"], "nowhere.npz does not exist"),
+        (["--resume", "nowhere"], "nowhere is no run of discovery"),
+        (["--windw", "3"], "unknown argument '--windw'"),
+    ],
+)
+def test_mistakes(flags: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    given = ["--cache-dir", tiny.CACHE, *([] if "--resume" in flags else ["--run-dir", str(tmp_path / "run")])]
+    assert cli.main(["discover", *given, *flags]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_presets_are_settings() -> None:
+    for name in PRESETS:
+        assert options.make(DiscoverySettings, preset(name))
+    assert options.make(DiscoverySettings, preset("notebook")).rule_config.predictions == 600
+
+
+def test_the_command_writes_a_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["discover", *FLAGS, "--cache-dir", tiny.CACHE, "--run-dir", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out
+    assert "compiling" in out and "meta-step 4/4" in out and "discovered a rule on catch" in out
+    assert rule_files.load(tmp_path / "run" / "rule.npz").config.predictions == SIZES["predictions"]
