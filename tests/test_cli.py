@@ -63,7 +63,7 @@ def broken_rule(path: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "catsh"], "unknown environment 'catsh'; did you mean 'catch'?"),
+        (["train", "catsh"], "unknown environment 'catsh'; did you mean 'catch'"),
         (["train", tiny.ENV, "--rule", "actor-critic"], "did you mean 'actor_critic'"),
         (["train", tiny.ENV, "--rule", "BROKEN"], "array"),
         (["train", tiny.ENV, "--rule", "absent.npz"], "absent.npz does not exist"),

@@ -66,7 +66,7 @@ class Life(NamedTuple):
     lifetime: Int[Array, ""]  # updates; then another is born in its place
 
     @property
-    def age(self) -> Int[Array, ""]:
+    def age(self) -> Int[Array, "*P"]:
         return self.train.updates
 
 

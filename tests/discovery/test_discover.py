@@ -15,7 +15,7 @@ from tiny_discovery import FLAGS, SIZES
 from discorl import cli, options, rule_files
 from discorl.discovery import discover, records
 from discorl.discovery.build import Discovery, build
-from discorl.discovery.population import PopulationState
+from discorl.discovery.population import MetaInfo, PopulationState
 from discorl.discovery.settings import PRESETS, DiscoverySettings, preset
 from discorl.errors import DiscorlError
 
@@ -108,10 +108,9 @@ def test_a_run_leaves_its_files_and_goes_on_exactly(tmp_path: Path) -> None:
         discover.resume(tmp_path / "part")
 
 
-def test_nothing_sound_for_long_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_sound_for_long_stops_the_run() -> None:
     sitting = discover._Sitting(built(), None, None, None)
-    broken = [np.ones((10, 2), bool)]
-    info = type("Info", (), {"skipped": broken})
+    info = MetaInfo(windows=(), gradient_norm=(), skipped=(np.ones((10, 2), bool),), update_norm=np.zeros(10))
     sitting._check(info, sound=True)
     with pytest.raises(DiscorlError, match="no agent had a finite meta-gradient at meta-step 10"):
         sitting._check(info, sound=True)
