@@ -249,7 +249,7 @@ def make_learner(
             online, differentiate = one_pass(network, rule, mask, eta, state.params, rollout)
         else:
             online = see(network, rule, eta, state.params, rollout)
-            differentiate = partial(value_and_grad, state.params, rollout=rollout)
+            differentiate = lambda targets, of=value_and_grad: of(state.params, targets, rollout)  # noqa: E731
         target = online
         if keep is not None:
             remembered = burn_in(network, state.target_params, whole, burn)

@@ -7,11 +7,20 @@ python examples/discover_rule.py --meta-steps 1500
 import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import discorl
 from discorl.discovery import discover
 
-TINY = {"agents": 2, "envs": 8, "batch": 8, "replay_size": 8, "trajectory_width": 16, "predictions": 16, "log_every": 2}
+TINY: dict[str, Any] = {
+    "agents": 2,
+    "envs": 8,
+    "batch": 8,
+    "replay_size": 8,
+    "trajectory_width": 16,
+    "predictions": 16,
+    "log_every": 2,
+}
 
 
 def main() -> None:
@@ -30,9 +39,9 @@ def main() -> None:
         run = str(Path(folder) / "run")
         discover.discover("small", meta_steps=args.meta_steps, seed=args.seed, run_dir=run, progress=show, **sizes)
         rule = str(Path(run) / "rule.npz")
-        agent = {"hidden": (64, 64), "model_width": 32, "head_hidden": (32,)}  # as in discovery
+        agent: dict[str, Any] = {"hidden": (64, 64), "model_width": 32, "head_hidden": (32,)}  # as in discovery
         updates = 5 if args.tiny else 400
-        training = {"envs": 32, "batch": 32, "rollout": 8, "replay_share": 0.0, "updates": updates}
+        training: dict[str, Any] = {"envs": 32, "batch": 32, "rollout": 8, "replay_share": 0.0, "updates": updates}
         result = discorl.train("catch:5x5", rule=rule, **training, **agent)
     print(f"a fresh agent trained by it: average return {result.greedy.mean():.2f}")
 

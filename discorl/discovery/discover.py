@@ -156,7 +156,7 @@ class _Sitting:
 
     def _check(self, info: MetaInfo, sound: bool) -> None:
         """Agents may fail one by one; a rule that no agent can learn by, or that is not finite, ends the run."""
-        nobody = np.concatenate(info.skipped, axis=1).all(axis=1)  # [steps]
+        nobody: Any = np.concatenate(info.skipped, axis=1).all(axis=1)  # [steps]
         for failed in nobody:
             self.unsound = self.unsound + 1 if failed else 0
         if sound and self.unsound < PATIENCE:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from discorl import acting
 from discorl.discovery.gradients import MetaGradient, WindowLoss
 from discorl.discovery.objective import ObjectiveInfo
-from discorl.discovery.window import OuterConfig, Student, make_judge
+from discorl.discovery.window import OuterConfig, Student, UpdateInfo, make_judge
 from discorl.envs.base import EpisodeEnd, batch
 from discorl.envs.families import Family, Task
 from discorl.errors import DiscorlError, require_positive
@@ -176,7 +176,9 @@ def _draw(key: Key, config: LifeConfig) -> tuple[Array, Array]:
     return lifetime, low * jnp.power(jnp.float32(high / low), u[1])
 
 
-def _info(life: Life, loss: Array, score: Array, found: ObjectiveInfo, infos: tuple, ends: EpisodeEnd) -> WindowInfo:
+def _info(
+    life: Life, loss: Array, score: Array, found: ObjectiveInfo, infos: UpdateInfo, ends: EpisodeEnd
+) -> WindowInfo:
     return WindowInfo(
         loss=loss,
         score=score,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ def make_population(cohorts: Sequence[Cohort], config: PopulationConfig, gradien
     """The population of some cohorts; how their windows are differentiated is `gradient`'s business."""
     agents = config.agents
 
-    def each(function: Callable, *trees: object) -> object:
+    def each(function: Callable, *trees: Any) -> Any:
         """`function` of every agent of a cohort."""
         if config.at_once is None or config.at_once >= agents:
             return jax.vmap(function)(*trees)
@@ -158,11 +158,11 @@ def _clipped(config: PopulationConfig, grad: Eta) -> Eta:
     return grad
 
 
-def _finite(tree: object) -> Bool[Array, ""]:
+def _finite(tree: Any) -> Bool[Array, ""]:
     return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(tree)]).all()
 
 
-def _select(choose: Bool[Array, " P"], yes: object, no: object) -> object:
+def _select(choose: Bool[Array, " P"], yes: Any, no: Any) -> Any:
     """Per agent, one or the other tree."""
     return jax.vmap(lambda c, y, n: jax.tree.map(partial(jnp.where, c), y, n))(choose, yes, no)
 

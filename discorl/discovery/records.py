@@ -81,7 +81,7 @@ def make_row(info: MetaInfo, names: list[str], step: int, seconds: float) -> Met
     return MetaRow(step=step, seconds=seconds, update_norm=_mean(info.update_norm), cohorts=cohorts)
 
 
-def _return(window: Any, where: np.ndarray) -> float:
+def _return(window: Any, where: Any) -> float:
     episodes = float(window.episodes[where].sum())
     return float(window.return_sum[where].sum()) / episodes if episodes else math.nan
 
@@ -100,7 +100,7 @@ def encode(row: MetaRow) -> str:
 
 def decode(line: str) -> MetaRow:
     values = json.loads(line)
-    known = lambda row: {k: math.nan if v is None else v for k, v in row.items()}  # noqa: E731
+    known: Any = lambda row: {k: math.nan if v is None else v for k, v in row.items()}  # noqa: E731
     cohorts = {name: CohortRow(**known(row)) for name, row in values.pop("cohorts").items()}
     return MetaRow(**known(values), cohorts=cohorts)
 

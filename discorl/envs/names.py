@@ -37,7 +37,7 @@ class Adapter(NamedTuple):
 def cartpole() -> Environment:
     """CartPole-v1 by the name people know; the family `control/cart-pole` has more of its kind."""
     env = suites.environment("control/cart-pole")
-    return env._replace(spec=replace(env.spec, name="cartpole"))
+    return env._replace(spec=replace(env.spec, name="cartpole", time_limit=500))
 
 
 def catch_of_size(size: str) -> Environment:

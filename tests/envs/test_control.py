@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from discorl.envs import make, suites
+from discorl.envs import Environment, make, suites
 
 T = 40
 
@@ -147,6 +147,7 @@ def test_standard_constants_give_the_published_motion(name):
 )
 def test_standard_starts_and_limits(name, limit, low, high):
     env = make(name)
+    assert isinstance(env, Environment)
     state, _ = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 300))
     x, width = np.asarray(state.x), np.asarray(high) - low
     assert (x >= np.asarray(low) - 1e-6).all() and (x <= np.asarray(high) + 1e-6).all()

@@ -105,6 +105,7 @@ def test_a_number_is_a_task():
     for env, number in ((seven, 7), (make("bandit/contextual"), 0)):
         twin = family.make(family.draw(jax.random.key(number)))
         state, _ = twin.reset(key)
+        assert isinstance(env, base.Environment)
         assert env.step(key, state, action)[1].reward == pytest.approx(float(twin.step(key, state, action)[1].reward))
 
 
