@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -80,26 +80,34 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return given
 
 
+def _add_options(
+    parser: argparse.ArgumentParser, kind: type, describe: Callable[[str], str], leave_out: str = ""
+) -> dict[str, Any]:
+    """One flag per option, in groups, which are returned."""
+    groups: dict[str, Any] = {}
+    for field in fields(kind):
+        if field.name == leave_out:
+            continue
+        title, flag = field.metadata["group"], "--" + field.name.replace("_", "-")
+        groups.setdefault(title, parser.add_argument_group(title))
+        plain, _ = options.plain_type(kind, field.name)
+        if plain is bool:
+            groups[title].add_argument(flag, action=argparse.BooleanOptionalAction, help=describe(field.name))
+            continue
+        groups[title].add_argument(
+            flag,
+            type=options.from_flag(kind, field.name),
+            metavar="DIR" if field.name == "run_dir" else {int: "N", float: "X", str: "NAME", tuple: "N,N"}[plain],
+            help=describe(field.name),
+        )
+    return groups
+
+
 def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.usage = "discorl train ENV [options]"
     parser.set_defaults(command=_train)
     parser.add_argument("env", nargs="?", metavar="ENV", help=_help("env"))
-    groups: dict[str, Any] = {}
-    for field in fields(Settings):
-        if field.name == "env":
-            continue
-        title = field.metadata["group"]
-        groups.setdefault(title, parser.add_argument_group(title))
-        kind, flag = settings.kind(field.name), "--" + field.name.replace("_", "-")
-        if kind is bool:
-            groups[title].add_argument(flag, action=argparse.BooleanOptionalAction, help=_help(field.name))
-            continue
-        groups[title].add_argument(
-            flag,
-            type=settings.widths if kind is tuple else kind,
-            metavar="DIR" if field.name == "run_dir" else {int: "N", float: "X", str: "NAME", tuple: "N,N"}[kind],
-            help=_help(field.name),
-        )
+    groups = _add_options(parser, Settings, _help, leave_out="env")
     files = groups["run"]
     files.add_argument("--config", metavar="FILE", help="settings in a TOML file; flags override them")
     files.add_argument("--resume", metavar="RUN", help="go on with a run folder exactly where it stopped")
@@ -109,19 +117,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 def _add_discover(parser: argparse.ArgumentParser) -> None:
     parser.usage = "discorl discover [options]"
     parser.set_defaults(command=_discover)
-    groups: dict[str, Any] = {}
-    for field in fields(DiscoverySettings):
-        title = field.metadata["group"]
-        groups.setdefault(title, parser.add_argument_group(title))
-        plain, entry = options.plain_type(DiscoverySettings, field.name)
-        metavar = "N,N" if entry else {int: "N", float: "X", str: "NAME"}[plain]
-        default = "" if field.default is None else f" (default: {_shown(field.default)})"
-        groups[title].add_argument(
-            "--" + field.name.replace("_", "-"),
-            type=options.from_flag(DiscoverySettings, field.name),
-            metavar="DIR" if field.name == "run_dir" else metavar,
-            help=(field.metadata["help"] + default).replace("%", "%%"),
-        )
+    groups = _add_options(parser, DiscoverySettings, _discovery_help)
     known = "; ".join(f"{name}: {text}" for name, (text, _) in PRESETS.items())
     groups["what"].add_argument("--preset", metavar="NAME", help=f"settings that flags override. {known}")
     files = groups["run"]
@@ -160,6 +156,12 @@ def _help(name: str) -> str:
     shown = [] if default in (None, ()) else [_shown(default)]
     shown += [f"{owner}: {_shown(own[name])}" for owner, own in owners.items() if name in own]
     return f"{text} (default: {'; '.join(shown)})".replace("%", "%%") if shown else text
+
+
+def _discovery_help(name: str) -> str:
+    field = next(f for f in fields(DiscoverySettings) if f.name == name)
+    default = "" if field.default is None else f" (default: {_shown(field.default)})"
+    return (field.metadata["help"] + default).replace("%", "%%")
 
 
 def _shown(value: Any) -> str:

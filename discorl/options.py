@@ -4,7 +4,7 @@ import json
 import tomllib
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, field, fields
+from dataclasses import asdict, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -76,11 +76,6 @@ def plain_type(kind: type, name: str) -> tuple[type, type | None]:
     hint = _hints(kind)[name]
     plain = get_args(hint)[0] if isinstance(hint, types.UnionType) else hint
     return (tuple, get_args(plain)[0]) if get_origin(plain) is tuple else (plain, None)
-
-
-def default(kind: type, name: str) -> Any:
-    found = next(f.default for f in fields(kind) if f.name == name)
-    return None if found is MISSING else found
 
 
 def from_flag(kind: type, name: str) -> Any:

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from discorl import checkpoints, events, settings
+from discorl import checkpoints, events, options, settings
 from discorl.errors import DiscorlError
 from discorl.settings import Settings
 from discorl.types import Needs, Params
@@ -62,7 +62,7 @@ def default_folder(env: str, rule: str) -> str:
 
 def create(name: str, config: Settings) -> Path:
     """Makes the folder of a new run and writes its settings there; `{n}` in its name becomes the next free number."""
-    return create_folder(name, lambda folder: settings.dump(replace(config, run_dir=str(folder))))
+    return create_folder(name, lambda folder: options.dump(replace(config, run_dir=str(folder))))
 
 
 def create_folder(name: str, config: Callable[[Path], str]) -> Path:
@@ -113,7 +113,7 @@ def is_complete(folder: Path, updates: int) -> bool:
 
 
 def write_settings(folder: Path, config: Settings) -> None:
-    write_text(folder / CONFIG, settings.dump(config))
+    write_text(folder / CONFIG, options.dump(config))
 
 
 def write_text(path: Path, text: str) -> None:

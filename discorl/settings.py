@@ -1,15 +1,14 @@
 """Everything one can tell a training run: defaults, TOML files, mistakes. Knows no JAX, so that `--help` is quick."""
 
-import json
-import tomllib
-import types
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
-from discorl.errors import DiscorlError, near_matches, require_positive
+from discorl import options
+from discorl.errors import DiscorlError, near_matches
+from discorl.options import check_numbers, option
 
 # The numbers behind every setting that is left open (None). Those of discovered rules were chosen by measuring
 # Disco103 on Catch (docs/catch.md); rules written by hand have their own.
@@ -51,19 +50,15 @@ MAX_SEED = 2**31
 TRUNCATIONS = ("bootstrap", "reference")
 
 
-def _setting(default: Any, text: str, *, group: str = "training", least: str = "") -> Any:
-    """`least` is 'positive', 'zero' (nothing negative) or nothing; it holds for every number of a tuple."""
-    return field(default=default, metadata={"help": text, "group": group, "least": least})
-
-
-_what, _count, _amount, _agent, _run = (
-    partial(_setting, **options)
-    for options in (
+_what, _count, _amount, _agent, _run, _choice = (
+    partial(option, **kind)
+    for kind in (
         {"group": "what"},
-        {"least": "positive"},
-        {"least": "zero"},
+        {"group": "training", "least": "positive"},
+        {"group": "training", "least": "zero"},
         {"group": "agent", "least": "positive"},
         {"group": "run", "least": "zero"},
+        {"group": "training"},
     )
 )
 
@@ -87,9 +82,9 @@ class Settings:
     decay_updates: int | None = _amount(None, "updates until the step size has decayed to zero; 0: it stays")
     weight_decay: float | None = _amount(None, "decoupled weight decay")
     max_update: float | None = _count(None, "bound on each number of Adam's step")
-    mask: str = _setting("reference", "steps that count: reference (not the first of an episode) or all")
+    mask: str = _choice("reference", "steps that count: reference (not the first of an episode) or all")
     burn_in: int = _amount(0, "steps of a trajectory that only warm up the memory of a recurrent agent")
-    truncation: str = _setting(
+    truncation: str = _choice(
         "bootstrap", "where a clock ends an episode: bootstrap (its value goes on) or reference (as any other end)"
     )
     lag: int = _amount(1, "updates that acting may lag behind where Python steps the environment; 0: they take turns")
@@ -118,18 +113,14 @@ class Settings:
         return Path(rule).stem if rule.endswith(".npz") else rule
 
 
-NAMES = tuple(f.name for f in fields(Settings))
+NAMES = options.names(Settings)
 # What may differ when a run goes on: none of these touches a number that training computes.
 RESUMABLE = ("updates", "steps", "eval_episodes", "checkpoint_every", "run_dir")
 
 
 def make(values: Mapping[str, Any], source: str = "") -> Settings:
     """Settings from names and values; None counts as not given."""
-    for name in values:
-        if name not in NAMES:
-            where = f" in {source}" if source else ""
-            raise DiscorlError(f"unknown setting {name!r}{where}; {near_matches(name, NAMES)}")
-    return Settings(**{name: _typed(name, value) for name, value in values.items() if value is not None})
+    return options.make(Settings, values, source)
 
 
 def resolve(settings: Settings, rule: str) -> Settings:
@@ -143,16 +134,7 @@ def resolve(settings: Settings, rule: str) -> Settings:
 
 def read(path: str | Path) -> dict[str, Any]:
     """Names and values of a TOML file, unchecked: `make` checks them together with what overrides them."""
-    try:
-        with Path(path).open("rb") as file:
-            values = tomllib.load(file)
-    except OSError as error:
-        raise DiscorlError(f"cannot read the settings file {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DiscorlError(f"{path} is not valid TOML: {error}") from error
-    if unknown := [name for name in values if name not in NAMES]:
-        raise DiscorlError(f"unknown setting {unknown[0]!r} in {path}; {near_matches(unknown[0], NAMES)}")
-    return values
+    return options.read(Settings, path)
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,54 +148,13 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def dump(settings: Settings) -> str:
-    """As TOML. What is None is left out."""
-    rows = [f"{name} = {_toml(value)}" for name, value in asdict(settings).items() if value is not None]
-    return "\n".join(rows) + "\n"
-
-
 def differences(old: Settings, new: Settings) -> list[str]:
     """What forbids `new` to go on from `old`, as 'name: old -> new'."""
-    before, after = asdict(old), asdict(new)
-    return [f"{n}: {before[n]} -> {after[n]}" for n in NAMES if n not in RESUMABLE and before[n] != after[n]]
-
-
-def kind(name: str) -> type:
-    """The plain type of a setting: str, int, float, bool or tuple."""
-    hint = get_type_hints(Settings)[name]
-    plain = get_args(hint)[0] if isinstance(hint, types.UnionType) else hint  # of `int | None` the int
-    return tuple if get_origin(plain) is tuple else plain
-
-
-def widths(text: str) -> tuple[int, ...]:
-    """'512,512' as numbers."""
-    return tuple(int(part) for part in text.split(",") if part.strip())
-
-
-def _typed(name: str, value: Any) -> Any:
-    """Accepts what a TOML file or a Python caller would reasonably write for the type."""
-    wanted = kind(name)
-    if wanted is tuple and isinstance(value, (list, tuple)) and all(type(v) is int for v in value):
-        return tuple(value)
-    if wanted is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    if wanted is str and isinstance(value, Path):
-        return str(value)
-    if type(value) is wanted and wanted is not tuple:
-        return value
-    words = {tuple: "a list of whole numbers", float: "a number", int: "a whole number", str: "a text"}
-    word = {**words, bool: "true or false"}[wanted]
-    raise DiscorlError(f"{name} must be {word}, got {value!r}")
+    return options.differences(old, new, RESUMABLE)
 
 
 def _check(settings: Settings) -> None:
-    for f in fields(settings):
-        value = getattr(settings, f.name)
-        for number in value if isinstance(value, tuple) else (value,):
-            if f.metadata["least"] == "positive" and number is not None:
-                require_positive(f.name, number)
-            elif f.metadata["least"] == "zero" and isinstance(number, (int, float)) and not number >= 0:
-                raise DiscorlError(f"{f.name} must not be negative, got {number}")
+    check_numbers(settings)
     if settings.hidden == ():
         raise DiscorlError("hidden must name at least one layer, for example 512,512")
     if settings.updates is not None and settings.steps is not None:
@@ -225,11 +166,3 @@ def _check(settings: Settings) -> None:
         raise DiscorlError(f"unknown truncation {settings.truncation!r}; {known}")
     if settings.seed + settings.seeds > MAX_SEED:
         raise DiscorlError(f"seed must be below {MAX_SEED}, got {settings.seed}")
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_toml(v) for v in value) + "]"
-    return str(value).lower() if isinstance(value, bool) else repr(value)

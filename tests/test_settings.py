@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from discorl import settings
+from discorl import options, settings
 from discorl.errors import DiscorlError
 from discorl.settings import Settings
 
@@ -58,7 +58,7 @@ def test_what_people_write_for_a_type_is_taken() -> None:
 
 def test_toml_round_trip_keeps_everything() -> None:
     made = settings.make({"env": 'odd "name" \\ \x7f é', "hidden": [3], "learning_rate": 1e-5, "steps": 7})
-    assert settings.make(tomllib.loads(settings.dump(made))) == made
+    assert settings.make(tomllib.loads(options.dump(made))) == made
 
 
 def test_resolve_leaves_nothing_open_but_the_choice_between_updates_and_steps() -> None:
