@@ -11,7 +11,7 @@ from discorl.distributions import entropy, kl, log_prob
 from discorl.learner import Lesson
 from discorl.networks.base import AgentNetwork
 from discorl.rules.disco import DiscoTargets
-from discorl.types import Params, Rollout, StateOutput
+from discorl.types import Params, Rollout
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,6 @@ def target_regularizer(lesson: Lesson, config: ObjectiveConfig) -> Float[Array, 
     means = sum(jnp.square(x.mean()) for x in (targets.pi, targets.y, targets.z))
     slow_policy = jax.lax.stop_gradient(lesson.experience.target.logits[:-1])
     return config.target_mean * means + config.target_kl * kl(slow_policy, targets.pi).mean()
-
-
-def policy_logits(network: AgentNetwork, params: Params, rollout: Rollout) -> StateOutput:
-    embedding, _ = network.unroll(params, rollout.memory, rollout.obs, rollout.first)
-    return network.heads(params, embedding)
 
 
 def outer_loss(
