@@ -81,9 +81,13 @@ def plain_type(kind: type, name: str) -> tuple[type, type | None]:
 def from_flag(kind: type, name: str) -> Any:
     """What turns the text of a flag into a value."""
     plain, entry = plain_type(kind, name)
-    if entry is not None:
-        return lambda text: tuple(entry(part) for part in text.split(",") if part.strip())
-    return plain
+    if entry is None:
+        return plain
+
+    def numbers(text: str) -> tuple[Any, ...]:  # its name stands in the message about a wrong one
+        return tuple(entry(part) for part in text.split(",") if part.strip())
+
+    return numbers
 
 
 @cache

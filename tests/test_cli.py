@@ -75,7 +75,7 @@ def broken_rule(path: Path) -> str:
             "argument --envs: invalid int value: 'two' (see `discorl train --help`)",
         ),
         (["train", tiny.ENV, "--hidden", "64,0"], "hidden must be positive, got 0"),
-        (["train", tiny.ENV, "--hidden", "wide"], "argument --hidden: invalid widths value: 'wide'"),
+        (["train", tiny.ENV, "--hidden", "wide"], "argument --hidden: invalid numbers value: 'wide'"),
         (["train", tiny.ENV, "--updates", "3", "--steps", "4"], "give updates or steps, not both"),
         (
             ["train", tiny.ENV, "--learnign-rate", "1"],
