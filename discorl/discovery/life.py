@@ -90,7 +90,6 @@ class Cohort(NamedTuple):
     name: str
     birth: Callable[[Key, Array], Life]  # the number is the share of its lifetime that is already over
     window: Callable[[Eta, Life], tuple[WindowLoss, tuple[Life, WindowInfo]]]
-    steps_per_update: int
 
 
 def make_cohort(
@@ -159,8 +158,7 @@ def make_cohort(
         score = rollout.reward.mean() - found.regularizer
         return WindowLoss(loss=loss, score=score), jax.lax.stop_gradient((after, info))
 
-    steps = config.train.envs * config.train.rollout
-    return Cohort(name=family.name, birth=birth, window=window, steps_per_update=steps)
+    return Cohort(name=family.name, birth=birth, window=window)
 
 
 VALIDATION = 7  # folded into an agent's key: validating shares no randomness with training
