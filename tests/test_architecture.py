@@ -52,6 +52,7 @@ LAYERS = [
     "networks.encoders",
     "networks.recurrent",
     "networks.normalise",
+    "networks.flat",
     "networks",
     "agents",
     "acting",

@@ -68,7 +68,7 @@ def build(asked: DiscoverySettings) -> Discovery:
         network = networks.mlp(
             family.spec, rule.needs, hidden=asked.hidden, model_width=asked.model_width, head_hidden=asked.head_hidden
         )
-        cohorts.append(make_cohort(family, network, rule, _life(asked), outer, gradient))
+        cohorts.append(make_cohort(family, networks.flat(network), rule, _life(asked), outer, gradient))
     crowd = PopulationConfig(
         agents=asked.agents,
         optimizer=asked.optimizer,

@@ -75,13 +75,15 @@ def forward_over_reverse(loss: AgentLoss) -> LossGradient:
     be taken for a constant.
     """
 
-    @jax.custom_vjp
-    def gradient(params: Params, targets: Targets, rollout: Rollout) -> tuple[tuple[Array, Any], Params]:
+    def plain(params: Params, targets: Targets, rollout: Rollout) -> tuple[tuple[Array, Any], Params]:
         value, grads = jax.value_and_grad(loss, has_aux=True)(params, targets, rollout)
         return jax.lax.stop_gradient(value), jax.tree.map(lambda g: checkpoint_name(g, SAVED), grads)
 
+    gradient = jax.custom_vjp(plain)
+
     def forward(params: Params, targets: Targets, rollout: Rollout) -> tuple[Any, tuple]:
-        return gradient(params, targets, rollout), (params, targets, rollout)
+        # `plain`: a checkpoint cannot look into a function with a derivative of its own and would compute it again
+        return plain(params, targets, rollout), (params, targets, rollout)
 
     def back(saved: tuple, cotangent: tuple[Any, Params]) -> tuple[Params, Targets, None]:
         params, targets, rollout = saved

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from discorl.discovery.gradients import MetaGradient
@@ -15,6 +16,9 @@ from discorl.errors import DiscorlError, require_positive
 from discorl.optim import AdamState, Hypers, adam, global_norm, init_adam
 from discorl.rules.base import Eta
 from discorl.types import Key
+
+MOST_OVER = 0.9  # share of a life that the first agents may have behind them; what is left must hold a window
+Vector = Float[Array, " N"]  # the rule's weights, or a gradient in them
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,11 @@ def make_population(cohorts: Sequence[Cohort], config: PopulationConfig, gradien
         lives = []
         for i, cohort in enumerate(cohorts):
             keys = jax.random.split(jax.random.fold_in(key_birth, i), agents)
-            over = jax.random.uniform(jax.random.fold_in(key_age, i), (agents,), maxval=0.9)
+            # spread evenly: a population of one age learns nothing about the others for a whole lifetime
+            at = jax.random.uniform(jax.random.fold_in(key_age, i), (agents,))
+            over = (jnp.arange(agents, dtype=jnp.float32) + at) / agents * MOST_OVER
             lives.append(each(cohort.birth, keys, over))
-        one = init_adam(eta)
+        one = init_adam(ravel_pytree(eta)[0])
         if config.optimizer == "single":
             optimizers = (one,)
         else:
@@ -88,34 +94,35 @@ def make_population(cohorts: Sequence[Cohort], config: PopulationConfig, gradien
 
     def meta_step(hypers: Hypers, state: PopulationState) -> tuple[PopulationState, MetaInfo]:
         key = jax.random.fold_in(state.key, state.steps)
+        # one vector: what happens to gradients and optimizers is compiled once, not for each array of the rule
+        eta, unflatten = ravel_pytree(state.eta)
         lives, grads, windows, healthy = [], [], [], []
         for i, (cohort, before) in enumerate(zip(cohorts, state.lives, strict=True)):
             key_cohort = jax.random.fold_in(key, i)
             alive = _rebirth(cohort, each, key_cohort, before)
             keys = jax.random.split(jax.random.fold_in(key_cohort, 1), agents)
-            after, info, grad = each(partial(_live, cohort, gradient, state.eta), alive, keys)
+
+            def live(life: Life, key: Key, cohort: Cohort = cohort) -> tuple[Life, WindowInfo, Vector]:
+                (life, info), grad = gradient.outer(lambda eta: cohort.window(unflatten(eta), life), eta, key)
+                return life, info, grad
+
+            after, info, grad = each(live, alive, keys)
             good = each(lambda g, w: _finite((g, w)), grad, (info.loss, after.train.learner.params))
             lives.append(_kill_unless(good, after))
             grads.append(each(partial(_clipped, config), _zero_unless(good, grad)))
             windows.append(info)
             healthy.append(good)
-        eta, optimizers = _meta_update(config, hypers, state, grads, healthy)
-        change = jax.tree.map(jnp.subtract, eta, state.eta)
+        change, optimizers = _meta_update(config, hypers, state.optimizers, eta, grads, healthy)
         info = MetaInfo(
             windows=tuple(windows),
             gradient_norm=tuple(jax.vmap(global_norm)(g) for g in grads),
             skipped=tuple(~good for good in healthy),
             update_norm=global_norm(change),
         )
-        after = PopulationState(state.key, eta, optimizers, tuple(lives), state.steps + 1)
+        after = PopulationState(state.key, unflatten(eta + change), optimizers, tuple(lives), state.steps + 1)
         return after, info
 
     return Population(init=init, advance=advance)
-
-
-def _live(cohort: Cohort, gradient: MetaGradient, eta: Eta, life: Life, key: Key) -> tuple[Life, WindowInfo, Eta]:
-    (life, info), grads = gradient.outer(lambda eta: cohort.window(eta, life), eta, key)
-    return life, info, grads
 
 
 def _rebirth(cohort: Cohort, each: Callable, key: Key, lives: Life) -> Life:
@@ -130,31 +137,31 @@ def _rebirth(cohort: Cohort, each: Callable, key: Key, lives: Life) -> Life:
 
 
 def _meta_update(
-    config: PopulationConfig, hypers: Hypers, state: PopulationState, grads: list[Eta], healthy: list[Array]
-) -> tuple[Eta, tuple[AdamState, ...]]:
-    """Agents without a sound gradient are left out: of the mean, and their optimizers stay as they are."""
-    eta, count = state.eta, jnp.maximum(sum(good.sum() for good in healthy), 1).astype(jnp.float32)
-
-    def total(trees: list[Eta]) -> Eta:
-        return jax.tree.map(lambda *xs: sum(x.sum(0) for x in xs) / count, *trees)
-
+    config: PopulationConfig,
+    hypers: Hypers,
+    before: tuple[AdamState, ...],
+    eta: Vector,
+    grads: list[Float[Array, "P N"]],
+    healthy: list[Bool[Array, " P"]],
+) -> tuple[Vector, tuple[AdamState, ...]]:
+    """The change of the rule. Agents without a sound gradient are left out: of the mean, and their optimizers stay."""
+    count = jnp.maximum(jnp.concatenate(healthy).sum(), 1).astype(jnp.float32)
     if config.optimizer == "single":
-        change, optimizer = adam(total(grads), state.optimizers[0], eta, hypers)
-        return jax.tree.map(jnp.add, eta, change), (optimizer,)
+        change, optimizer = adam(jnp.concatenate(grads).sum(0) / count, before[0], eta, hypers)
+        return change, (optimizer,)
     changes, optimizers = [], []
-    for grad, before, good in zip(grads, state.optimizers, healthy, strict=True):
-        change, after = jax.vmap(adam, in_axes=(0, 0, None, None))(grad, before, eta, hypers)
+    for grad, optimizer, good in zip(grads, before, healthy, strict=True):
+        change, after = jax.vmap(adam, in_axes=(0, 0, None, None))(grad, optimizer, eta, hypers)
         changes.append(_zero_unless(good, change))
-        optimizers.append(_select(good, after, before))
-    return jax.tree.map(jnp.add, eta, total(changes)), tuple(optimizers)
+        optimizers.append(_select(good, after, optimizer))
+    return jnp.concatenate(changes).sum(0) / count, tuple(optimizers)
 
 
-def _clipped(config: PopulationConfig, grad: Eta) -> Eta:
+def _clipped(config: PopulationConfig, grad: Vector) -> Vector:
     if config.clip == "norm":
-        scale = jnp.minimum(1, config.clip_at / (global_norm(grad) + 1e-12))
-        return jax.tree.map(lambda g: scale * g, grad)
+        return jnp.minimum(1, config.clip_at / (global_norm(grad) + 1e-12)) * grad
     if config.clip == "element":
-        return jax.tree.map(lambda g: jnp.clip(g, -config.clip_at, config.clip_at), grad)
+        return jnp.clip(grad, -config.clip_at, config.clip_at)
     return grad
 
 
@@ -167,8 +174,8 @@ def _select(choose: Bool[Array, " P"], yes: Any, no: Any) -> Any:
     return jax.vmap(lambda c, y, n: jax.tree.map(partial(jnp.where, c), y, n))(choose, yes, no)
 
 
-def _zero_unless(good: Bool[Array, " P"], tree: Eta) -> Eta:
-    return _select(good, tree, jax.tree.map(jnp.zeros_like, tree))
+def _zero_unless(good: Bool[Array, " P"], vectors: Float[Array, "P N"]) -> Float[Array, "P N"]:
+    return jnp.where(good[:, None], vectors, 0)
 
 
 def _kill_unless(good: Bool[Array, " P"], lives: Life) -> Life:

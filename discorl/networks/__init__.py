@@ -8,6 +8,7 @@ from discorl.networks.base import check_network as check_network
 from discorl.networks.base import feed_forward as feed_forward
 from discorl.networks.encoders import encoders as encoders
 from discorl.networks.encoders import one_hot as one_hot
+from discorl.networks.flat import flat as flat
 from discorl.networks.impala import impala_torso as impala_torso
 from discorl.networks.mlp import mlp as mlp
 from discorl.networks.mlp import mlp_torso as mlp_torso
