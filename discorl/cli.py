@@ -267,8 +267,11 @@ def _rules(given: argparse.Namespace) -> int:
 
 def _envs(given: argparse.Namespace) -> int:
     from discorl import envs
+    from discorl.envs import suites
 
-    return _table(envs.listing())
+    _table(envs.listing())
+    print("\nsuites, for `discorl discover --suite`:")
+    return _table(suites.listing())
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> int:

@@ -63,7 +63,7 @@ def build(env: Any, rule: Rule | None, agent: Agent, asked: Settings) -> Experim
     )
     if isinstance(environment, HostEnvironment) and environment.size:
         named = _of_size(named, environment.size)
-    full = settings.resolve(named, loaded.rule.name)
+    full = settings.resolve(named, loaded.rule.name, loaded.rule.advice)
     network = build_network(agent, environment.spec, loaded.rule.needs, full)
     return Experiment(
         settings=full,
@@ -79,7 +79,8 @@ def build_program(
     env: Environment | HostEnvironment, network: AgentNetwork, loaded: LoadedRule, full: Settings
 ) -> Program:
     """Agent i of many is the one that `--seed (seed + i)` trains alone."""
-    rule, eta, hypers, config = loaded.rule, loaded.eta, optimizer_numbers(full), training_config(full)
+    rule, eta = loaded
+    hypers, config = optimizer_numbers(full), training_config(full)
     if full.truncation == "bootstrap" and rule.continuation is not None:
         config = replace(config, cuts=cuts_per_trajectory(env, config.rollout))
     seeds = range(full.seed, full.seed + full.seeds)

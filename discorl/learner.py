@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from discorl.networks.base import AgentNetwork, Root
@@ -14,6 +15,7 @@ from discorl.rules.base import Eta, Info, RuleState, Targets, UpdateRule
 from discorl.types import ActionOutput, Experience, Key, Observation, Params, Rollout, StateOutput, View
 
 Mask = Literal["reference", "all"]  # by name: it arrives from a file or a command line
+KEPT = "kept"  # small and dear: a checkpointed update keeps what bears this name and computes the rest again
 MASK_EPS = 1e-8  # a batch that is masked altogether has loss 0
 
 
@@ -87,6 +89,7 @@ def unroll(network: AgentNetwork, rule: UpdateRule, params: Params, rollout: Rol
 
 def see(network: AgentNetwork, rule: UpdateRule, eta: Eta, params: Params, rollout: Rollout) -> View:
     """What parameters say of a rollout. Actions are streamed: only the rule's digest of each is kept."""
+    params = network.unpack(params)
     state, root = unroll(network, rule, params, rollout)
     if not rule.needs.model:
         return View(logits=state.logits, y=state.y, actions=())
@@ -95,6 +98,7 @@ def see(network: AgentNetwork, rule: UpdateRule, eta: Eta, params: Params, rollo
         return rule.digest(eta, network.model(params, root, action))
 
     digests = jax.lax.map(digest, jnp.arange(state.logits.shape[-1], dtype=jnp.int32))  # [A, T+1, B, ...]
+    digests = jax.tree.map(lambda x: checkpoint_name(x, KEPT), digests)
     return View(logits=state.logits, y=state.y, actions=jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), digests))
 
 
@@ -132,6 +136,7 @@ def taken_actions(rollout: Rollout) -> Int[Array, "T1 B"]:
 
 def say(network: AgentNetwork, rule: UpdateRule, params: Params, rollout: Rollout) -> tuple[Said, Root]:
     """All that a loss can be about."""
+    params = network.unpack(params)
     state, root = unroll(network, rule, params, rollout)
     if rule.needs.model:
         return Said(state=state, action=network.model(params, root, taken_actions(rollout))), root

@@ -24,6 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "decay_updates": 0,
     "weight_decay": 0.0,
     "max_update": 1.0,
+    "mask": "reference",
     "log_every": 10,
 }
 RULE_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -82,7 +83,7 @@ class Settings:
     decay_updates: int | None = _amount(None, "updates until the step size has decayed to zero; 0: it stays")
     weight_decay: float | None = _amount(None, "decoupled weight decay")
     max_update: float | None = _count(None, "bound on each number of Adam's step")
-    mask: str = _choice("reference", "steps that count: reference (not the first of an episode) or all")
+    mask: str | None = _choice(None, "steps that count: reference (not the first of an episode) or all")
     burn_in: int = _amount(0, "steps of a trajectory that only warm up the memory of a recurrent agent")
     truncation: str = _choice(
         "bootstrap", "where a clock ends an episode: bootstrap (its value goes on) or reference (as any other end)"
@@ -123,10 +124,10 @@ def make(values: Mapping[str, Any], source: str = "") -> Settings:
     return options.make(Settings, values, source)
 
 
-def resolve(settings: Settings, rule: str) -> Settings:
-    """Fills what was left open with the defaults of rule and agent."""
+def resolve(settings: Settings, rule: str, advice: Mapping[str, Any] | None = None) -> Settings:
+    """Fills what was left open with the defaults of rule and agent; `advice` is what the rule's own file says."""
     agent = AGENT_DEFAULTS.get(settings.agent, AGENT_DEFAULTS["mlp"])  # of a network of one's own they mean nothing
-    own = {**DEFAULTS, **RULE_DEFAULTS.get(rule, {}), **SIZE_DEFAULTS, **agent}
+    own = {**DEFAULTS, **RULE_DEFAULTS.get(rule, {}), **(advice or {}), **SIZE_DEFAULTS, **agent}
     if settings.steps is not None:
         del own["updates"]
     return replace(settings, **{name: value for name, value in own.items() if getattr(settings, name) is None})

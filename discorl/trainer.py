@@ -64,7 +64,7 @@ def resume(
     asked = settings.make(settings.merge(vars(before), options, {"run_dir": str(folder)}))
     made = experiment.build(env or before.env, rule or before.rule, agent or before.agent, asked)
     # resolved again: a run of an earlier version does not know settings that came later
-    if changed := settings.differences(settings.resolve(before, made.rule.name), made.settings):
+    if changed := settings.differences(settings.resolve(before, made.rule.name, made.rule.advice), made.settings):
         raise DiscorlError(
             f"the run {folder} was made with other settings ({'; '.join(changed)}); "
             "leave them out to go on with it, or start a new run"

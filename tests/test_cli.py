@@ -152,7 +152,9 @@ def test_the_cache_can_be_left_out_and_an_unusable_default_does_no_harm(
     assert (tmp_path / "cache").read_bytes() == b""
 
 
-@pytest.mark.parametrize(("command", "line"), [("envs", "catch "), ("rules", "actor_critic ")])
+@pytest.mark.parametrize(
+    ("command", "line"), [("envs", "catch "), ("envs", "small-worlds "), ("rules", "actor_critic ")]
+)
 def test_listings(command: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([command]) == 0
     assert any(text.startswith(line) for text in capsys.readouterr().out.splitlines())

@@ -3,7 +3,7 @@
 All of them are asked for the same thing, the gradient of a window's loss in η, and differ in cost:
 
     reverse      plain reverse mode: keeps everything that every update computed
-    mixed        keeps parameters and inner gradients only, computes the rest again (Kemaev et al. 2025)
+    mixed        keeps parameters, inner gradients and digests, computes the rest again (Kemaev et al. 2025)
     evolution    no backward pass at all: perturbs η and looks what comes of it, for horizons of any length
 """
 
@@ -16,11 +16,9 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
-from discorl.learner import AgentLoss, LossGradient, reverse_gradient
+from discorl.learner import KEPT, AgentLoss, LossGradient, reverse_gradient
 from discorl.rules.base import Eta, Targets
 from discorl.types import Key, Params, Rollout
-
-SAVED = "inner_gradient"
 
 
 class WindowLoss(NamedTuple):
@@ -58,7 +56,7 @@ def reverse() -> MetaGradient:
 
 def mixed() -> MetaGradient:
     """Mixed-mode differentiation with a checkpoint at every update (https://arxiv.org/abs/2505.00793)."""
-    policy = jax.checkpoint_policies.save_only_these_names(SAVED)
+    policy = jax.checkpoint_policies.save_only_these_names(KEPT)
     return MetaGradient(
         name="mixed",
         inner=forward_over_reverse,
@@ -77,7 +75,7 @@ def forward_over_reverse(loss: AgentLoss) -> LossGradient:
 
     def plain(params: Params, targets: Targets, rollout: Rollout) -> tuple[tuple[Array, Any], Params]:
         value, grads = jax.value_and_grad(loss, has_aux=True)(params, targets, rollout)
-        return jax.lax.stop_gradient(value), jax.tree.map(lambda g: checkpoint_name(g, SAVED), grads)
+        return jax.lax.stop_gradient(value), jax.tree.map(lambda g: checkpoint_name(g, KEPT), grads)
 
     gradient = jax.custom_vjp(plain)
 

@@ -49,6 +49,7 @@ def outer_loss(
     config: ObjectiveConfig,
 ) -> tuple[Float[Array, ""], ObjectiveInfo]:
     """The loss of the agent after its updates, on fresh experience of its own; `regularizer` is that of its updates."""
+    params = network.unpack(params)
     embedding, _ = network.unroll(params, rollout.memory, rollout.obs, rollout.first)
     state = network.heads(params, embedding)
     root = jax.tree.map(lambda x: x[:-1], network.root(params, embedding))

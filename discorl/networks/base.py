@@ -38,6 +38,8 @@ class AgentNetwork(NamedTuple):
     root: Callable[[Params, Embedding], Root]
     model: Callable[[Params, Root, Int[Array, "*S"]], ActionOutput]  # actions [T, B], or one for all: []
     statistics: Statistics | None = None
+    # parameters as all functions here understand them too, but quicker: whoever calls several does this first
+    unpack: Callable[[Params], Params] = lambda params: params
 
 
 class Torso(NamedTuple):

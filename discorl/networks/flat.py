@@ -23,7 +23,9 @@ def flat(network: AgentNetwork) -> AgentNetwork:
     if len({leaf.dtype for leaf in leaves}) > 1:
         raise DiscorlError("parameters of several number types cannot be one vector")
 
-    def unflatten(vector: Vector) -> Params:
+    def unpack(vector: Vector | Params) -> Params:
+        if not isinstance(vector, jax.Array):
+            return vector
         # `split`, not slices: its transpose is one concatenation
         parts = jax.lax.split(vector, [leaf.size for leaf in leaves])
         return treedef.unflatten([part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
@@ -34,8 +36,9 @@ def flat(network: AgentNetwork) -> AgentNetwork:
     return AgentNetwork(
         init=init,
         memory=network.memory,
-        unroll=lambda params, *rest: network.unroll(unflatten(params), *rest),
-        heads=lambda params, *rest: network.heads(unflatten(params), *rest),
-        root=lambda params, *rest: network.root(unflatten(params), *rest),
-        model=lambda params, *rest: network.model(unflatten(params), *rest),
+        unroll=lambda params, *rest: network.unroll(unpack(params), *rest),
+        heads=lambda params, *rest: network.heads(unpack(params), *rest),
+        root=lambda params, *rest: network.root(unpack(params), *rest),
+        model=lambda params, *rest: network.model(unpack(params), *rest),
+        unpack=unpack,
     )

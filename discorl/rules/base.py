@@ -1,6 +1,7 @@
 """The contract of an update rule, the same for learned and hand-written ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jaxtyping import Array, Float, PyTree
@@ -33,3 +34,4 @@ class UpdateRule(NamedTuple):
     loss: Callable[[StateOutput, ActionOutput, Targets, Rollout], tuple[Float[Array, "T B"], Info]]
     # γ·v of the observations of an experience, to go on where a clock ended an episode; None: the rule has no values
     continuation: Callable[[Eta, RuleState, Experience], Float[Array, "T1 B"]] | None = None
+    advice: Mapping[str, Any] = MappingProxyType({})  # training settings that suit it, by name

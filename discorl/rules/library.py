@@ -1,7 +1,8 @@
 """Rules by name: the ones written here, the ones in files."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from discorl import rule_files
 from discorl.rules.actor_critic import actor_critic
@@ -16,6 +17,10 @@ WRITTEN: dict[str, tuple[Callable[[], UpdateRule], str]] = {
 }
 
 
+# What a rule was discovered with is how it is used, unless one says otherwise.
+DISCOVERED_WITH = ("envs", "batch", "rollout", "replay_size", "replay_share", "mask")
+
+
 class LoadedRule(NamedTuple):
     rule: UpdateRule
     eta: Eta  # () for rules without weights
@@ -28,7 +33,20 @@ def load_rule(rule: str | LoadedRule) -> LoadedRule:
     if rule in WRITTEN:
         return LoadedRule(rule=WRITTEN[rule][0](), eta=())
     file = rule_files.load(rule_files.find(rule, also=WRITTEN))
-    return LoadedRule(rule=disco(file.config, name=rule), eta=from_arrays(file.arrays, file.config))
+    made = disco(file.config, name=rule)._replace(advice=advice(file.provenance))
+    return LoadedRule(rule=made, eta=from_arrays(file.arrays, file.config))
+
+
+def advice(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Training settings from the record of how a rule was discovered; agents learnt at one or at several rates."""
+    known = provenance.get("settings")
+    if not isinstance(known, dict):
+        return {}
+    found = {name: known[name] for name in DISCOVERED_WITH if isinstance(known.get(name), (int, float, str))}
+    rates = known.get("learning_rates")
+    if isinstance(rates, list) and len(rates) == 2 and all(isinstance(x, float) and x > 0 for x in rates):
+        found["learning_rate"] = float(f"{math.sqrt(rates[0] * rates[1]):.2g}")
+    return found
 
 
 def listing() -> list[tuple[str, str]]:

@@ -1,0 +1,58 @@
+"""A rule that was discovered is used as it was discovered, unless one says otherwise."""
+
+from pathlib import Path
+
+import jax
+import pytest
+import small
+import tiny
+
+from discorl import experiment, rule_files, settings
+from discorl.errors import DiscorlError
+from discorl.rules import library
+from discorl.rules.meta_network import to_arrays
+
+RECORD = {
+    "envs": 3,
+    "batch": 4,
+    "rollout": 5,
+    "replay_size": 8,
+    "replay_share": 0.5,
+    "mask": "all",
+    "learning_rates": [1e-3, 1e-2],
+    "window": 20,
+}
+
+
+def saved(folder: Path, provenance: dict) -> str:
+    arrays = to_arrays(jax.device_get(small.small().eta), small.CONFIG)
+    path = folder / "rule.npz"
+    rule_files.save(path, rule_files.RuleFile(small.CONFIG, arrays, provenance))
+    return str(path)
+
+
+def test_training_takes_over_what_the_rule_was_discovered_with(tmp_path: Path) -> None:
+    rule = saved(tmp_path, {"settings": RECORD})
+    full = experiment.build(tiny.ENV, rule, "mlp", settings.make({})).settings
+    assert {name: getattr(full, name) for name in library.DISCOVERED_WITH} == {
+        n: RECORD[n] for n in library.DISCOVERED_WITH
+    }
+    assert full.learning_rate == pytest.approx(0.0032)
+    own = experiment.build(tiny.ENV, rule, "mlp", settings.make({"envs": 6, "mask": "reference"})).settings
+    assert (own.envs, own.mask, own.batch) == (6, "reference", 4)
+
+
+@pytest.mark.parametrize("record", [None, [], {"envs": [1], "learning_rates": [1]}, {"learning_rates": [0.0, -1.0]}])
+def test_a_record_that_says_nothing_useful_is_passed_over(record: object) -> None:
+    assert library.advice({"settings": record}) == {}
+
+
+def test_a_record_that_makes_no_sense_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(DiscorlError, match="envs"):
+        experiment.build(tiny.ENV, saved(tmp_path, {"settings": RECORD | {"envs": -1}}), "mlp", settings.make({}))
+
+
+def test_rules_without_a_record_have_the_usual_defaults() -> None:
+    full = experiment.build(tiny.ENV, "actor_critic", "mlp", settings.make({})).settings
+    assert full.mask == "reference"
+    assert full.learning_rate == settings.RULE_DEFAULTS["actor_critic"]["learning_rate"]
