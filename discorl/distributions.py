@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+ILLEGAL = -1e9  # logit of an action that is not allowed; finite, so that 0·logit is 0
 HYPERBOLIC_EPS = 1e-3  # the linear part that keeps h invertible with a bounded slope
 TWO_HOT_EPS = 1e-5  # a scalar on a bin makes upper = lower; this keeps the weight finite (and puts all on the upper)
 
@@ -17,6 +18,11 @@ def log_prob(logits: Float[Array, "*S A"], action: Int[Array, "*S"]) -> Float[Ar
 def select(x: Float[Array, "*S A"], action: Int[Array, "*S"]) -> Float[Array, "*S"]:
     """The entry of the taken action. A masked sum: on CPU it fuses, and its gradient needs no scatter."""
     return jnp.where(one_hot(action, x.shape[-1]), x, 0).sum(-1)
+
+
+def only_legal(x: Float[Array, "*S A"], logits: Float[Array, "*S A"]) -> Float[Array, "*S A"]:
+    """`x`, as logits, with the actions ruled out that `logits` rule out."""
+    return jnp.where(logits > ILLEGAL / 2, x, ILLEGAL)
 
 
 def one_hot(index: Int[Array, "*S"], size: int) -> Bool[Array, "*S size"]:

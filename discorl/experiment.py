@@ -102,6 +102,8 @@ def build_network(agent: Agent, spec: EnvSpec, needs: Needs, full: Settings) -> 
         network = agent if isinstance(agent, AgentNetwork) else agent(spec, needs)
     if full.normalise and network.statistics is None:
         network = networks.normalised(network, spec)
+    if networks.has_mask(spec):
+        network = networks.masked(network)
     networks.check_network(network, spec, needs)
     return network
 

@@ -14,6 +14,7 @@ from discorl.discovery.population import Population, PopulationConfig, Populatio
 from discorl.discovery.settings import DiscoverySettings
 from discorl.discovery.window import OuterConfig
 from discorl.envs import suites
+from discorl.envs.together import by_actions, together
 from discorl.optim import Hypers
 from discorl.rule_config import DiscoConfig
 from discorl.rules.base import Eta, UpdateRule
@@ -44,16 +45,20 @@ class Discovery(NamedTuple):
         return jax.eval_shape(lambda k: self.population.init(k, self.rule.init(k)), key)
 
     @property
+    def families(self) -> list[str]:
+        return [name for cohort in self.cohorts for name in cohort.families]
+
+    @property
     def steps_per_meta_step(self) -> int:
         """Environment steps of all agents together."""
         asked = self.settings
         windows = asked.window * asked.envs * asked.rollout + asked.validation_envs * asked.validation_rollout
-        return windows * asked.agents * len(self.cohorts)
+        return windows * asked.agents * len(self.families)
 
 
 def build(asked: DiscoverySettings) -> Discovery:
     """Trains nothing."""
-    families = suites.for_discovery(asked.suite)
+    suites.for_discovery(asked.suite)  # a mistake there is found first
     config, first = asked.rule_config, None
     if asked.rule is not None:  # a rule brings its sizes along
         file = rule_files.load(rule_files.find(asked.rule))
@@ -64,11 +69,11 @@ def build(asked: DiscoverySettings) -> Discovery:
     gradient = _gradient(asked)
     outer = _outer(asked)
     cohorts = []
-    for family in families:
-        network = networks.mlp(
-            family.spec, rule.needs, hidden=asked.hidden, model_width=asked.model_width, head_hidden=asked.head_hidden
-        )
-        cohorts.append(make_cohort(family, networks.flat(network), rule, _life(asked), outer, gradient))
+    sizes = {"hidden": asked.hidden, "model_width": asked.model_width, "head_hidden": asked.head_hidden}
+    for group in by_actions(suites.for_discovery(asked.suite)):
+        alike = together(group)
+        network = networks.flat(networks.mlp(alike.spec, rule.needs, **sizes))
+        cohorts.append(make_cohort(alike, network, rule, _life(asked), outer, gradient))
     crowd = PopulationConfig(
         agents=asked.agents,
         optimizer=asked.optimizer,

@@ -96,7 +96,7 @@ class _Sitting:
     ) -> None:
         self.made, self.folder = made, folder
         self.progress, self.stop = progress or (lambda _: None), stop or (lambda: False)
-        self.names = [cohort.name for cohort in made.cohorts]
+        self.names = made.families
         self.rows: list[MetaRow] = []
         self.done = 0  # meta-steps
         self.unsound = 0  # meta-steps in a row in which no agent had a gradient
@@ -176,7 +176,9 @@ class _Sitting:
         return events.open_file(self.folder, purge_step=self.rows[-1].step + 1 if self.rows else None)
 
     def _record(self, info: MetaInfo, board: Path | None) -> None:
-        row = records.make_row(info, self.names, self.done, round(self.seconds, 3))
+        row = records.make_row(
+            info, [cohort.families for cohort in self.made.cohorts], self.done, round(self.seconds, 3)
+        )
         self.rows.append(row)
         if self.folder and board:
             records.append(self.folder / runs.METRICS, board, row)

@@ -13,7 +13,8 @@ from discorl.discovery.gradients import MetaGradient, WindowLoss
 from discorl.discovery.objective import ObjectiveInfo
 from discorl.discovery.window import OuterConfig, Student, UpdateInfo, make_judge
 from discorl.envs.base import EpisodeEnd, batch
-from discorl.envs.families import Family, Task
+from discorl.envs.families import Task
+from discorl.envs.together import Together
 from discorl.errors import DiscorlError, require_positive
 from discorl.networks.base import AgentNetwork
 from discorl.optim import Hypers
@@ -87,13 +88,14 @@ class WindowInfo(NamedTuple):
 class Cohort(NamedTuple):
     """Agents of one kind: the same network, tasks of the same shapes. All functions are of a single agent."""
 
-    name: str
-    birth: Callable[[Key, Array], Life]  # the number is the share of its lifetime that is already over
+    families: tuple[str, ...]  # their names
+    # of which of the families, and the share of its lifetime that is already over
+    birth: Callable[[Key, Int[Array, ""], Float[Array, ""]], Life]
     window: Callable[[Eta, Life], tuple[WindowLoss, tuple[Life, WindowInfo]]]
 
 
 def make_cohort(
-    family: Family,
+    families: Together,
     network: AgentNetwork,
     rule: UpdateRule,
     config: LifeConfig,
@@ -103,7 +105,7 @@ def make_cohort(
     judge = make_judge(network, rule, outer, gradient)
 
     def world(task: Task) -> tuple[Training, Callable]:
-        env = family.make(task)
+        env = families.make(task)
         validation = batch(env, config.validation_envs)
 
         def validate(params, key, actor):
@@ -111,11 +113,11 @@ def make_cohort(
 
         return make_training(env, network, rule, config.train), validate
 
-    def birth(key: Key, over: Float[Array, ""]) -> Life:
+    def birth(key: Key, which: Int[Array, ""], over: Float[Array, ""]) -> Life:
         keys = jax.random.split(key, 5)
-        task = family.draw(keys[0])
+        task = families.draw(keys[0], which)
         training, _ = world(task)
-        validation = acting.begin(network, batch(family.make(task), config.validation_envs), keys[1])
+        validation = acting.begin(network, batch(families.make(task), config.validation_envs), keys[1])
         obs = jax.tree.map(lambda x: x[0], validation.obs)
         lifetime, learning_rate = _draw(keys[2], config)
         train = training.init(keys[3], Hypers())
@@ -158,7 +160,7 @@ def make_cohort(
         score = rollout.reward.mean() - found.regularizer
         return WindowLoss(loss=loss, score=score), jax.lax.stop_gradient((after, info))
 
-    return Cohort(name=family.name, birth=birth, window=window)
+    return Cohort(families=families.names, birth=birth, window=window)
 
 
 VALIDATION = 7  # folded into an agent's key: validating shares no randomness with training

@@ -23,7 +23,7 @@ Vector = Float[Array, " N"]  # the rule's weights, or a gradient in them
 
 @dataclass(frozen=True)
 class PopulationConfig:
-    agents: int = 4  # of each cohort
+    agents: int = 4  # of each family
     optimizer: str = "agent"  # one Adam per agent, their updates averaged; "single": one Adam on the mean gradient
     clip: str = "none"  # of each agent's gradient: "norm", "element"
     clip_at: float = 1.0
@@ -64,28 +64,26 @@ class Population(NamedTuple):
 
 def make_population(cohorts: Sequence[Cohort], config: PopulationConfig, gradient: MetaGradient) -> Population:
     """The population of some cohorts; how their windows are differentiated is `gradient`'s business."""
-    agents = config.agents
 
-    def each(function: Callable, *trees: Any) -> Any:
-        """`function` of every agent of a cohort."""
-        if config.at_once is None or config.at_once >= agents:
-            return jax.vmap(function)(*trees)
-        return jax.lax.map(lambda xs: function(*xs), trees, batch_size=config.at_once)
+    each = partial(_each, config.at_once)
+    families = partial(_families, config.agents)
 
     def init(key: Key, eta: Eta) -> PopulationState:
         key, key_birth, key_age = jax.random.split(key, 3)
         lives = []
         for i, cohort in enumerate(cohorts):
-            keys = jax.random.split(jax.random.fold_in(key_birth, i), agents)
+            which = families(cohort)
+            keys = jax.random.split(jax.random.fold_in(key_birth, i), which.size)
             # spread evenly: a population of one age learns nothing about the others for a whole lifetime
-            at = jax.random.uniform(jax.random.fold_in(key_age, i), (agents,))
-            over = (jnp.arange(agents, dtype=jnp.float32) + at) / agents * MOST_OVER
-            lives.append(each(cohort.birth, keys, over))
+            turn = jnp.tile(jnp.arange(config.agents, dtype=jnp.float32), len(cohort.families))
+            at = jax.random.uniform(jax.random.fold_in(key_age, i), turn.shape)
+            lives.append(each(cohort.birth, keys, which, (turn + at) / config.agents * MOST_OVER))
         one = init_adam(ravel_pytree(eta)[0])
         if config.optimizer == "single":
             optimizers = (one,)
         else:
-            optimizers = tuple(jax.tree.map(lambda x: jnp.stack([x] * agents), one) for _ in cohorts)
+            sizes = [families(cohort).size for cohort in cohorts]
+            optimizers = tuple(jax.tree.map(lambda x, n=n: jnp.stack([x] * n), one) for n in sizes)
         steps = jnp.zeros((), jnp.int32)
         return PopulationState(key=key, eta=eta, optimizers=optimizers, lives=tuple(lives), steps=steps)
 
@@ -99,8 +97,9 @@ def make_population(cohorts: Sequence[Cohort], config: PopulationConfig, gradien
         lives, grads, windows, healthy = [], [], [], []
         for i, (cohort, before) in enumerate(zip(cohorts, state.lives, strict=True)):
             key_cohort = jax.random.fold_in(key, i)
-            alive = _rebirth(cohort, each, key_cohort, before)
-            keys = jax.random.split(jax.random.fold_in(key_cohort, 1), agents)
+            which = families(cohort)
+            alive = _rebirth(partial(each, cohort.birth), key_cohort, which, before)
+            keys = jax.random.split(jax.random.fold_in(key_cohort, 1), which.size)
 
             def live(life: Life, key: Key, cohort: Cohort = cohort) -> tuple[Life, WindowInfo, Vector]:
                 (life, info), grad = gradient.outer(lambda eta: cohort.window(unflatten(eta), life), eta, key)
@@ -125,12 +124,24 @@ def make_population(cohorts: Sequence[Cohort], config: PopulationConfig, gradien
     return Population(init=init, advance=advance)
 
 
-def _rebirth(cohort: Cohort, each: Callable, key: Key, lives: Life) -> Life:
+def _each(at_once: int | None, function: Callable, *trees: Any) -> Any:
+    """`function` of every agent of a cohort."""
+    if at_once is None:
+        return jax.vmap(function)(*trees)
+    return jax.lax.map(lambda xs: function(*xs), trees, batch_size=at_once)
+
+
+def _families(agents: int, cohort: Cohort) -> Int[Array, " P"]:
+    """Of which family each agent of a cohort is, for good: its optimizer gets to know that family."""
+    return jnp.repeat(jnp.arange(len(cohort.families), dtype=jnp.int32), agents)
+
+
+def _rebirth(births: Callable[..., Life], key: Key, which: Int[Array, " P"], lives: Life) -> Life:
     """New agents in the place of those whose time is over; a branch, because mostly there are none."""
     over = lives.age >= lives.lifetime
 
     def some(lives: Life) -> Life:
-        newborn = each(cohort.birth, jax.random.split(key, over.shape[0]), jnp.zeros(over.shape[0]))
+        newborn = births(jax.random.split(key, which.size), which, jnp.zeros(which.size))
         return _select(over, newborn, lives)
 
     return jax.lax.cond(over.any(), some, lambda lives: lives, lives)

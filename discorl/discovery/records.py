@@ -8,6 +8,7 @@ curve.png        early and late in life        summary.json       how it ended
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 
 from discorl import events, rule_files
 from discorl.discovery.build import Discovery
+from discorl.discovery.life import WindowInfo
 from discorl.discovery.population import MetaInfo, PopulationState
 from discorl.rules.meta_network import to_arrays
 
@@ -62,9 +64,10 @@ class Progress(NamedTuple):
     seconds_left: float = math.nan
 
 
-def make_row(info: MetaInfo, names: list[str], step: int, seconds: float) -> MetaRow:
+def make_row(info: MetaInfo, names: list[tuple[str, ...]], step: int, seconds: float) -> MetaRow:
+    """A row with one entry per family; `names` are the families of each cohort, whose agents stand in that order."""
     cohorts = {}
-    for name, w, norm, skipped in zip(names, info.windows, info.gradient_norm, info.skipped, strict=True):
+    for name, w, norm, skipped in _by_family(info, names):
         share = w.age / np.maximum(w.lifetime, 1)
         cohorts[name] = CohortRow(
             early=_return(w, share < EARLY),
@@ -79,6 +82,15 @@ def make_row(info: MetaInfo, names: list[str], step: int, seconds: float) -> Met
             skipped=int(np.sum(skipped)),
         )
     return MetaRow(step=step, seconds=seconds, update_norm=_mean(info.update_norm), cohorts=cohorts)
+
+
+def _by_family(info: MetaInfo, names: list[tuple[str, ...]]) -> Iterator[tuple[str, WindowInfo, Any, Any]]:
+    for i, cohort in enumerate(names):
+        columns = info.windows[i], info.gradient_norm[i], info.skipped[i]
+        agents = np.shape(info.skipped[i])[-1] // len(cohort)
+        for j, name in enumerate(cohort):
+            part = slice(j * agents, (j + 1) * agents)
+            yield name, *jax.tree.map(lambda x, part=part: np.asarray(x)[..., part], columns)
 
 
 def _return(window: Any, where: Any) -> float:
@@ -139,7 +151,7 @@ def save_rule(path: Path, made: Discovery, state: PopulationState, seconds: floa
     provenance = {
         "discovered_by": f"discorl {_version()}, jax {jax.__version__}",
         "suite": made.settings.suite,
-        "families": [cohort.name for cohort in made.cohorts],
+        "families": made.families,
         "seed": made.settings.seed,
         "meta_steps": step,
         "environment_steps": step * made.steps_per_meta_step,

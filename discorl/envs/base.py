@@ -14,6 +14,7 @@ from discorl.errors import DiscorlError
 from discorl.types import Key, Observation
 
 EnvState = PyTree[Array]
+ACTION_MASK = "action_mask"  # entry of an observation: one flag per action, true where it is allowed
 
 
 @dataclass(frozen=True)

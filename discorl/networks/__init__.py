@@ -10,6 +10,8 @@ from discorl.networks.encoders import encoders as encoders
 from discorl.networks.encoders import one_hot as one_hot
 from discorl.networks.flat import flat as flat
 from discorl.networks.impala import impala_torso as impala_torso
+from discorl.networks.masked import has_mask as has_mask
+from discorl.networks.masked import masked as masked
 from discorl.networks.mlp import mlp as mlp
 from discorl.networks.mlp import mlp_torso as mlp_torso
 from discorl.networks.normalise import normalised as normalised

@@ -7,7 +7,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from discorl import nn
-from discorl.distributions import ValueBins, entropy, kl, log_sum_exp, scalar_value, value_cross_entropy
+from discorl.distributions import (
+    ILLEGAL,
+    ValueBins,
+    entropy,
+    kl,
+    log_sum_exp,
+    only_legal,
+    scalar_value,
+    value_cross_entropy,
+)
 from discorl.rule_config import DiscoConfig
 from discorl.rules.base import UpdateRule
 from discorl.rules.features import Embedded, shared_features
@@ -181,7 +190,7 @@ def step_losses(
     steps = rollout.reward.shape[0]
     next_policy = jax.lax.stop_gradient(state.logits[1:])  # the auxiliary policy learns from the policy, not back
     return StepLosses(
-        pi=kl(targets.pi, state.logits[:-1]),
+        pi=kl(only_legal(targets.pi, state.logits[:-1]), state.logits[:-1]),
         # normalisers of all rows, because the rule has made these exponentials already: the compiler sees them once
         y=kl(targets.y, state.y[:-1], log_sum_exp(state.y)[:-1]),
         z=kl(targets.z, action.z[:steps], log_sum_exp(action.z)[:steps]),
@@ -204,7 +213,7 @@ def _loss_info(parts: StepLosses, state: StateOutput, action: ActionOutput) -> D
             z_entropy=entropy(action.z)[:-1],
             aux_entropy=entropy(action.aux_pi)[:-1],
             aux_target_entropy=entropy(state.logits[1:]),
-            logits=state.logits[:-1],
+            logits=jnp.where(state.logits[:-1] > ILLEGAL / 2, state.logits[:-1], 0),
             y=state.y[:-1],
             z=action.z[:-1],
         ),
