@@ -26,10 +26,10 @@ def has_mask(spec: EnvSpec) -> bool:
     if not isinstance(spec.observation, dict) or ACTION_MASK not in spec.observation:
         return False
     entry = spec.observation[ACTION_MASK]
-    if entry.shape != (spec.num_actions,) or entry.dtype != jnp.bool_:
+    if entry.shape != (spec.num_actions,):
         raise DiscorlError(
-            f"{spec.name}: the entry {ACTION_MASK!r} must be {spec.num_actions} flags, one for each action, but it is "
-            f"{entry.dtype}{list(entry.shape)}"
+            f"{spec.name}: the entry {ACTION_MASK!r} must hold {spec.num_actions} flags, one for each action, but its "
+            f"shape is {list(entry.shape)}; give it that shape, or another name if it is no mask"
         )
     return True
 
@@ -39,7 +39,7 @@ def masked(network: AgentNetwork) -> AgentNetwork:
 
     def unroll(params: Params, memory: Memory, obs: Observation, first: Array) -> tuple[Masked, Memory]:
         embedding, memory = network.unroll(params, memory, obs, first)
-        return Masked(embedding, obs[ACTION_MASK]), memory
+        return Masked(embedding, obs[ACTION_MASK] != 0), memory  # flags come in many number types
 
     def heads(params: Params, seen: Masked) -> StateOutput:
         said = network.heads(params, seen.embedding)

@@ -16,7 +16,7 @@ from discorl.types import ActionOutput, Needs, StateOutput
 SPEC = EnvSpec(
     "gates",
     3,
-    {"place": jax.ShapeDtypeStruct((2,), jnp.float32), ACTION_MASK: jax.ShapeDtypeStruct((3,), jnp.bool_)},
+    {"place": jax.ShapeDtypeStruct((2,), jnp.float32), ACTION_MASK: jax.ShapeDtypeStruct((3,), jnp.int8)},
 )
 
 
@@ -24,7 +24,8 @@ def gates() -> Environment:
     """Two of three gates are open. A closed one would pay best, the higher of the open ones pays a little."""
 
     def see(state: jax.Array) -> dict:
-        return {"place": jax.nn.one_hot(state % 2, 2), ACTION_MASK: jnp.arange(3) != state}
+        allowed = (jnp.arange(3) != state).astype(jnp.int8)  # as Gymnasium environments like to say it
+        return {"place": jax.nn.one_hot(state % 2, 2), ACTION_MASK: allowed}
 
     def reset(key: jax.Array) -> tuple:
         state = jax.random.randint(key, (), 0, 3)
@@ -102,7 +103,7 @@ def test_training_goes_by_the_mask(rule: str) -> None:
 
 def test_a_mask_of_another_shape_is_a_clear_error() -> None:
     wrong = EnvSpec("gates", 3, SPEC.observation | {ACTION_MASK: jax.ShapeDtypeStruct((2,), jnp.bool_)})
-    with pytest.raises(DiscorlError, match=r"must be 3 flags.*bool\[2\]"):
+    with pytest.raises(DiscorlError, match=r"must hold 3 flags.*shape is \[2\]"):
         networks.has_mask(wrong)
     assert networks.has_mask(SPEC)
     assert not networks.has_mask(EnvSpec("plain", 3, SPEC.observation["place"]))
