@@ -25,7 +25,7 @@ from discorl.learner import Learner, LearnerInfo, LearnerState, make_learner
 from discorl.networks.base import AgentNetwork, check_network
 from discorl.optim import Hypers
 from discorl.programs import Program, Scores, Stretch
-from discorl.replay import HostReplay, ReplayState, init_replay
+from discorl.replay import HostReplay, ReplayState, host_shapes
 from discorl.rules.base import Eta, UpdateRule
 from discorl.training import TrainConfig, TrainInfo, check_burn_in
 from discorl.types import Key, Params, Rollout
@@ -102,7 +102,7 @@ def make_host_program(
         return run
 
     def like() -> tuple[HostState, ...]:
-        ring = jax.eval_shape(lambda: init_replay(_zeros(parts.example(1)), capacity=config.replay_size))
+        ring = host_shapes(parts.example(1), config.replay_size, env.spec.stack)
         agent = jax.eval_shape(parts.newborn, jax.random.key(0))
         zero: Any = jax.ShapeDtypeStruct((), np.int32)
         return (HostState(learner=agent, replay=ring, updates=zero),) * len(seeds)
@@ -144,7 +144,7 @@ class _Pipeline:
 
     def __init__(self, parts: _Parts, seed: int) -> None:
         self._parts, self._seed = parts, seed
-        self._replay = HostReplay(parts.example(1), parts.config.replay_size)
+        self._replay = HostReplay(parts.example(1), parts.config.replay_size, parts.env.spec.stack)
         self._groups: list[tuple[ThreadPoolExecutor, Collector]] = []
         for size in parts.groups():
             collector = Collector(parts.network, parts.policy, parts.env.open(size), parts.example(size))
@@ -210,7 +210,3 @@ class _Pipeline:
             learner = self._parts.watch(learner, jax.tree.map(lambda x: x[:-1], rollout.obs))
             ends = Ends(*(a + b for a, b in zip(ends, more, strict=True)))
         return learner, ends
-
-
-def _zeros(tree: Any) -> Any:
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), tree)

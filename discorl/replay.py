@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from discorl.errors import DiscorlError
+from discorl.frames import FrameStore, room
 from discorl.types import Key, Rollout
 
 
@@ -17,7 +18,8 @@ class ReplayState(NamedTuple):
 
     data: Rollout  # [capacity, T(+1), ...]
     next: Int[Array, ""]  # where the next trajectory goes
-    size: Int[Array, ""]  # how many there are
+    size: Int[Array, ""]  # how many there are, the newest
+    frames: Any = ()  # of stacks, once each, and how many there have been; `data.obs` are then their numbers
 
 
 class Replay(NamedTuple):
@@ -77,17 +79,38 @@ def batch_first(rollout: Rollout) -> Rollout:
 time_first = batch_first  # its own inverse
 
 
-class HostReplay:
-    """The same ring in NumPy, for observations too large for a device. It is written to in place."""
+class Frames(NamedTuple):
+    ring: np.ndarray  # [room, H, W]
+    count: np.ndarray  # [] that have ever been
 
-    def __init__(self, example: Rollout, capacity: int) -> None:
+
+def host_shapes(example: Rollout, capacity: int, stack: int = 0) -> ReplayState:
+    """The shapes of what a `HostReplay` holds."""
+    one = jax.eval_shape(batch_first, example)
+    count: Any = jax.ShapeDtypeStruct((), np.int32)
+    frames: Any = ()
+    if stack:
+        rows, height, width, _ = one.obs.shape[1:]
+        ring = jax.ShapeDtypeStruct((room(capacity, rows - 1), height, width), one.obs.dtype)
+        frames = Frames(ring=ring, count=jax.ShapeDtypeStruct((), np.int32))
+        one = one._replace(obs=jax.ShapeDtypeStruct((1, rows, stack), np.int32))
+    data = jax.tree.map(lambda x: jax.ShapeDtypeStruct((capacity, *x.shape[1:]), x.dtype), one)
+    return ReplayState(data=data, next=count, size=count, frames=frames)
+
+
+class HostReplay:
+    """The same ring in NumPy, for observations too large for a device. It is written to in place.
+
+    With `stack`, observations [H, W, stack] of which each step brings one frame, frames are stored once.
+    """
+
+    def __init__(self, example: Rollout, capacity: int, stack: int = 0) -> None:
         """`example` is a rollout, or its shapes."""
         if capacity < 1:
             raise DiscorlError(f"a replay needs room for at least 1 trajectory, got {capacity}")
-        shapes = jax.eval_shape(batch_first, example)
-        data = jax.tree.map(lambda x: np.zeros((capacity, *x.shape[1:]), x.dtype), shapes)
-        at: Any = np.zeros((), np.int32)
-        self._state = ReplayState(data=data, next=at, size=at.copy())
+        shapes = host_shapes(example, capacity, stack)
+        self._state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+        self._frames = FrameStore(*self._state.frames) if stack else None
 
     @property
     def state(self) -> ReplayState:
@@ -97,28 +120,37 @@ class HostReplay:
     def restore(self, state: ReplayState) -> None:
         for ring, x in zip(jax.tree.leaves(self._state), jax.tree.leaves(state), strict=True):
             ring[...] = x
+        if self._frames:
+            self._frames.forget_ends()
 
     def add(self, rollout: Rollout) -> None:
         new = _batch_first_numpy(rollout)
+        if self._frames:
+            new = new._replace(obs=self._frames.put(np.asarray(new.obs)))
         capacity, count = len(self._state.data.reward), len(new.reward)
-        at = self._last(-count, capacity)
+        at = (int(self._state.next) + np.arange(count)) % capacity
         for ring, x in zip(jax.tree.leaves(self._state.data), jax.tree.leaves(new), strict=True):
             ring[at] = x
         self._state.next[...] = (self._state.next + count) % capacity
         self._state.size[...] = min(self._state.size + count, capacity)
+        while self._frames and self._state.data.obs[self._newest(int(self._state.size))[0]].min() < self._frames.oldest:
+            self._state.size[...] -= 1  # many stacks began anew: frames of the oldest trajectory are gone
 
     def sample(self, rng: np.random.Generator, batch: int, fresh_count: int = 0) -> Rollout:
         """`batch` trajectories, uniform with replacement, of which the newest make `fresh_count`."""
-        if not self._state.size:
+        size = int(self._state.size)
+        if not size:
             raise DiscorlError("the replay is empty: add a rollout before sampling")
-        old = rng.integers(self._state.size, size=batch - fresh_count)
-        at = np.concatenate([old, self._last(fresh_count, len(self._state.data.reward))])
-        return _batch_first_numpy(jax.tree.map(lambda ring: ring[at], self._state.data))
+        old = self._newest(size)[rng.integers(size, size=batch - fresh_count)]
+        at = np.concatenate([old, self._newest(fresh_count)])
+        rows = jax.tree.map(lambda ring: ring[at], self._state.data)
+        if self._frames:
+            rows = rows._replace(obs=self._frames.get(rows.obs))
+        return _batch_first_numpy(rows)
 
-    def _last(self, count: int, capacity: int) -> np.ndarray:
-        """Where the newest `count` are; where the next will be, if negative."""
-        start = int(self._state.next) - max(count, 0)
-        return (start + np.arange(abs(count))) % capacity
+    def _newest(self, count: int) -> np.ndarray:
+        """Where the newest `count` are, the oldest of them first."""
+        return (int(self._state.next) - count + np.arange(count)) % len(self._state.data.reward)
 
 
 def _batch_first_numpy(rollout: Rollout) -> Rollout:

@@ -59,6 +59,7 @@ LAYERS = [
     "agents",
     "acting",
     "host_acting",
+    "frames",
     "replay",
     "optim",
     "rules",

@@ -2,8 +2,7 @@
 
 Raw rewards, 84×84 grey frames, four of them stacked, each action repeated four times, sticky actions (probability
 1/4), up to 30 actions of nothing at the start, whole games as episodes, the game's own set of actions: Machado et al.
-2018 (https://arxiv.org/abs/1709.06009) but for its full action set, which `atari:GAME/full` asks for. Stacked frames
-lie in the replay as they are, four times.
+2018 (https://arxiv.org/abs/1709.06009) but for its full action set, which `atari:GAME/full` asks for.
 """
 
 from typing import Any
@@ -46,7 +45,7 @@ def from_game(text: str) -> HostEnvironment:
 
     seen = Observations(jax.ShapeDtypeStruct((SIDE, SIDE, STACK), np.dtype(np.uint8)), _channels_last, _stacked)
     choice = flat_actions(vector(1).single_action_space, f"environment {full!r}")
-    spec = EnvSpec(full, choice.total, seen.spec, time_limit=MAX_FRAMES // REPEAT)
+    spec = EnvSpec(full, choice.total, seen.spec, stack=STACK, time_limit=MAX_FRAMES // REPEAT)
     return HostEnvironment(spec, lambda size, render: SameStep(vector(size), choice, seen))
 
 

@@ -1,0 +1,82 @@
+"""Stacks of frames, stored once per frame.
+
+An Atari agent sees the last four frames; each step brings one new. Stored as they are seen, every frame lies in memory
+four times, and the end of one rollout once more as the beginning of the next. Here a frame is stored once, and an
+observation is the numbers of its frames. Nothing is assumed about how a stack begins after a reset: frames are
+compared, and what is not where it should be is new.
+"""
+
+from collections import deque
+
+import numpy as np
+
+RECENT = 2  # rollouts whose ends the next may begin with: groups of environments take turns
+SPARE = 256  # frames beyond one per step, for stacks that begin anew
+
+
+def room(trajectories: int, steps: int) -> int:
+    """How many frames to keep for so many trajectories of so many transitions."""
+    return trajectories * (steps + 1) + SPARE
+
+
+class FrameStore:
+    """A ring of frames, numbered in the order they came (up to 2³¹). It writes into the arrays that it was given."""
+
+    def __init__(self, frames: np.ndarray, count: np.ndarray) -> None:
+        """`frames` [room, H, W]; `count` [] how many there have ever been, the number of the next."""
+        self._frames, self._count = frames, count
+        self._ends: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=RECENT)
+
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest frame that is still there."""
+        return max(0, int(self._count) - len(self._frames))
+
+    def forget_ends(self) -> None:
+        """What comes next has nothing to do with what came before."""
+        self._ends.clear()
+
+    def put(self, stacks: np.ndarray) -> np.ndarray:
+        """Numbers [B, T+1, S] of the frames of observations [B, T+1, H, W, S]."""
+        numbers = np.empty((*stacks.shape[:2], stacks.shape[-1]), np.int32)
+        for lane, trajectory in enumerate(stacks):
+            before = self._end_like(lane, trajectory[0])
+            for t, stack in enumerate(trajectory):
+                numbers[lane, t] = self._numbers(stack, before)
+                before = stack, numbers[lane, t]
+        self._ends.append((stacks[:, -1].copy(), numbers[:, -1].copy()))
+        return numbers
+
+    def get(self, numbers: np.ndarray) -> np.ndarray:
+        """The observations [..., H, W, S] of numbers [..., S]."""
+        height, width = self._frames.shape[1:]
+        out = np.empty((*numbers.shape[:-1], height, width, numbers.shape[-1]), self._frames.dtype)
+        for s in range(numbers.shape[-1]):
+            out[..., s] = self._frames[numbers[..., s] % len(self._frames)]
+        return out
+
+    def _end_like(self, lane: int, stack: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        for stacks, numbers in self._ends:
+            if lane < len(stacks) and np.array_equal(stacks[lane], stack):
+                return stacks[lane], numbers[lane]
+        return None
+
+    def _numbers(self, stack: np.ndarray, before: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
+        size = stack.shape[-1]
+        if before is not None:
+            earlier, known = before
+            if np.array_equal(stack, earlier):
+                return known
+            if np.array_equal(stack[..., :-1], earlier[..., 1:]):
+                return np.append(known[1:], self._add(stack[..., -1]))
+        numbers = np.empty(size, np.int32)
+        for s in range(size):
+            same = s > 0 and np.array_equal(stack[..., s], stack[..., s - 1])
+            numbers[s] = numbers[s - 1] if same else self._add(stack[..., s])
+        return numbers
+
+    def _add(self, frame: np.ndarray) -> int:
+        number = int(self._count)
+        self._frames[number % len(self._frames)] = frame
+        self._count[...] = number + 1
+        return number
