@@ -80,8 +80,8 @@ time_first = batch_first  # its own inverse
 
 
 class Frames(NamedTuple):
-    ring: np.ndarray  # [room, H, W]
-    count: np.ndarray  # [] that have ever been
+    ring: Any  # [room, H, W]
+    total: Any  # [] that have ever been
 
 
 def host_shapes(example: Rollout, capacity: int, stack: int = 0) -> ReplayState:
@@ -92,7 +92,7 @@ def host_shapes(example: Rollout, capacity: int, stack: int = 0) -> ReplayState:
     if stack:
         rows, height, width, _ = one.obs.shape[1:]
         ring = jax.ShapeDtypeStruct((room(capacity, rows - 1), height, width), one.obs.dtype)
-        frames = Frames(ring=ring, count=jax.ShapeDtypeStruct((), np.int32))
+        frames = Frames(ring=ring, total=count)
         one = one._replace(obs=jax.ShapeDtypeStruct((1, rows, stack), np.int32))
     data = jax.tree.map(lambda x: jax.ShapeDtypeStruct((capacity, *x.shape[1:]), x.dtype), one)
     return ReplayState(data=data, next=count, size=count, frames=frames)

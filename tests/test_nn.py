@@ -101,7 +101,7 @@ def test_the_backward_pass_of_the_unrolled_lstm_is_that_of_its_steps() -> None:
 
         def stepwise(params: nn.Linear, x: jax.Array) -> jax.Array:
             state = jax.tree.map(lambda s: s.astype(x.dtype), nn.zero_lstm_state(width, (batch,)))
-            total = 0.0
+            total = jnp.zeros(())
             for t in reversed(range(steps)):
                 kept = jax.tree.map(lambda s, t=t: jnp.where(reset[t][:, None], 0, s), state)
                 state = nn.lstm_step(params, x[t], kept)

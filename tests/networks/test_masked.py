@@ -78,7 +78,7 @@ def test_a_discovered_rule_aims_at_no_forbidden_action() -> None:
     bins = ValueBins(config.value_bins, config.max_value)
 
     def total(targets: DiscoTargets, state: StateOutput) -> jax.Array:
-        return sum(part.sum() for part in step_losses(state, action, targets, rollout, bins))
+        return jnp.stack([part.sum() for part in step_losses(state, action, targets, rollout, bins)]).sum()
 
     other = targets._replace(pi=targets.pi.at[..., 1].add(7.0))
     assert np.isfinite(total(targets, state))
