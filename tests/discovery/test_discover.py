@@ -15,8 +15,11 @@ from tiny_discovery import FLAGS, SIZES
 from discorl import cli, options, rule_files
 from discorl.discovery import discover, records
 from discorl.discovery.build import Discovery, build
+from discorl.discovery.life import WindowInfo
+from discorl.discovery.objective import ObjectiveInfo
 from discorl.discovery.population import MetaInfo, PopulationState
 from discorl.discovery.settings import PRESETS, DiscoverySettings, preset
+from discorl.envs import suites
 from discorl.errors import DiscorlError
 
 STRETCH = SIZES["log_every"]
@@ -81,6 +84,52 @@ def test_every_agent_has_a_say() -> None:
 def rows(folder: Path) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+
+
+def test_windows_that_overlap_move_on_by_their_stride() -> None:
+    made = build(options.make(DiscoverySettings, SIZES | {"stride": 1, "lifetimes": (20,)}))
+    _, info = jax.jit(made.population.advance, static_argnums=2)(made.hypers, made.begin(), 3)
+    np.testing.assert_array_equal(info.windows[0].age, [[0, 0], [1, 1], [2, 2]])
+    assert (np.asarray(info.gradient_norm[0]) > 0).all()
+
+
+def test_evolution_moves_a_rule_without_a_backward_pass() -> None:
+    sizes = SIZES | {"gradient": "evolution", "pairs": 2, "suite": "bandit/contextual"}
+    made = build(options.make(DiscoverySettings, sizes))
+    begun = made.begin()
+    state, info = jax.jit(made.population.advance, static_argnums=2)(made.hypers, begun, 2)
+    assert not np.asarray(info.skipped[0]).any()
+    moved = [
+        np.abs(np.asarray(a - b)).max() for a, b in zip(*map(jax.tree.leaves, (state.eta, begun.eta)), strict=True)
+    ]
+    assert min(moved) > 0, "noise reaches every array"
+
+
+def test_families_share_a_cohort_and_keep_their_names() -> None:
+    made = build(options.make(DiscoverySettings, SIZES | {"suite": "small-worlds"}))
+    assert sorted(made.families) == sorted(family.name for family in suites.families("small-worlds"))
+    assert len(made.cohorts) == 4
+    names = [("a", "b"), ("c",)]
+    ages = [np.array([[0, 0, 9, 9]]), np.array([[9, 0]])]  # two agents of each family
+
+    def window(age: np.ndarray) -> WindowInfo:
+        some = np.ones(age.shape)
+        worth = np.arange(age.shape[1], dtype=float)[None]
+        info = ObjectiveInfo(*[some] * 5)
+        return WindowInfo(some, some, age, 9 * some, some, worth, some, info, some)
+
+    info = MetaInfo(
+        windows=tuple(window(age) for age in ages),
+        gradient_norm=(np.array([[1.0, 3.0, 5.0, 7.0]]), np.array([[2.0, 2.0]])),
+        skipped=(np.array([[True, False, False, False]]), np.array([[False, False]])),
+        update_norm=np.ones(1),
+    )
+    row = records.make_row(info, names, 1, 1.0)
+    assert {name: (c.early, c.late, c.gradient_norm, c.skipped) for name, c in row.cohorts.items() if name != "c"} == {
+        "a": (0.5, pytest.approx(np.nan, nan_ok=True), 2.0, 1),
+        "b": (pytest.approx(np.nan, nan_ok=True), 2.5, 6.0, 0),
+    }
+    assert (row.cohorts["c"].early, row.cohorts["c"].late) == (1.0, 0.0)
 
 
 def test_a_run_leaves_its_files_and_goes_on_exactly(tmp_path: Path) -> None:
