@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import json
 import os
 import re
 import signal
@@ -63,6 +64,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         for name, text in (
             ("train", "train agents on an environment"),
             ("discover", "discover an update rule by meta-gradient"),
+            ("evaluate", "judge the agents of a run on many episodes"),
             ("play", "show episodes of a trained agent"),
             ("rules", "list update rules"),
             ("envs", "list environments"),
@@ -70,6 +72,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     }
     _add_train(parsers["train"])
     _add_discover(parsers["discover"])
+    _add_evaluate(parsers["evaluate"])
     _add_play(parsers["play"])
     parsers["rules"].set_defaults(command=_rules)
     parsers["envs"].set_defaults(command=_envs)
@@ -124,6 +127,18 @@ def _add_discover(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--config", metavar="FILE", help="settings in a TOML file; flags override them")
     files.add_argument("--resume", metavar="RUN", help="go on with a run folder exactly where it stopped")
     _add_cache(files)
+
+
+def _add_evaluate(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_evaluate)
+    parser.add_argument("run", metavar="RUN", help="folder that `discorl train` made; the result is kept there too")
+    parser.add_argument(
+        "--episodes", type=int, default=100, metavar="N", help="of each agent, greedily and by sampling (default: 100)"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="of the episodes (default: the run's own)")
+    parser.add_argument("--env", metavar="ENV", help="another environment of the same shapes")
+    parser.add_argument("--json", action="store_true", help="print all that was found as JSON")
+    _add_cache(parser)
 
 
 def _add_play(parser: argparse.ArgumentParser) -> None:
@@ -231,6 +246,19 @@ def _discover(given: argparse.Namespace) -> int:
         for line in console.discovery_summary(result):
             console.say(line)
     return 128 + interrupts.signal if result.stopped and interrupts.signal else 0
+
+
+def _evaluate(given: argparse.Namespace) -> int:
+    prepare(given)
+    from discorl import console, judging
+
+    result = judging.judge(given.run, episodes=given.episodes, seed=given.seed, env=given.env)
+    if given.json:
+        print(json.dumps(judging.summary(result), allow_nan=False))
+    else:
+        print("\n".join(console.evaluation_lines(result)))
+    judging.keep(result)  # after it was shown: should the disk be full, nothing is lost
+    return 0
 
 
 def _play(given: argparse.Namespace) -> int:
