@@ -44,7 +44,9 @@ def test_episodes_of_different_lengths_do_not_leak_rewards() -> None:
     key_reset, _ = jax.random.split(jax.random.key(0))
     lengths = jax.vmap(reset)(jax.random.split(key_reset, 8))[0][:, 0]
     assert len(set(lengths.tolist())) > 1
-    np.testing.assert_array_equal(played(env).returns, lengths)
+    episodes = played(env)
+    np.testing.assert_array_equal(episodes.returns, lengths)
+    np.testing.assert_array_equal(episodes.lengths, lengths)
 
 
 def test_an_endless_episode_is_cut_and_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
