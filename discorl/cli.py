@@ -13,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from discorl import options, settings
+from discorl import options, presets, settings
 from discorl.discovery.settings import PRESETS, DiscoverySettings, preset
 from discorl.errors import DiscorlError, near_matches
 from discorl.interrupts import Interrupts
@@ -111,6 +111,10 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_train)
     parser.add_argument("env", nargs="?", metavar="ENV", help=_help("env"))
     groups = _add_options(parser, Settings, _help, leave_out="env")
+    known = "; ".join(f"{name}: {each.text}" for name, each in presets.PRESETS.items())
+    groups["what"].add_argument(
+        "--preset", metavar="NAME", help=f"settings that --config and flags override. {known} (docs/presets.md)"
+    )
     files = groups["run"]
     files.add_argument("--config", metavar="FILE", help="settings in a TOML file; flags override them")
     files.add_argument("--resume", metavar="RUN", help="go on with a run folder exactly where it stopped")
@@ -149,7 +153,12 @@ def _add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the episodes (default: 0)")
     parser.add_argument("--which", type=int, default=0, metavar="N", help="agent of a run with --seeds (default: 0)")
     parser.add_argument("--max-steps", type=int, default=1000, metavar="N", help="per episode (default: 1000)")
-    parser.add_argument("--gif", metavar="FILE", help="write an animated picture instead of text")
+    parser.add_argument(
+        "--out",
+        "--gif",
+        metavar="FILE",
+        help="write a film instead of text: a GIF, or FILE.mp4, which needs `pip install 'discorl[video]'`",
+    )
     parser.add_argument("--fps", type=float, default=6.0, metavar="X", help="frames per second (default: 6)")
     _add_cache(parser)
 
@@ -200,6 +209,10 @@ def _train(given: argparse.Namespace) -> int:
     values = settings.merge(settings.read(given.config) if given.config else {}, flags)
     if given.resume and "run_dir" in values:
         raise DiscorlError("--resume goes on in the folder of its run; leave out --run-dir")
+    if given.resume and given.preset:
+        raise DiscorlError("--resume goes on with the settings of its run; leave out --preset")
+    if given.preset:
+        values = presets.preset(given.preset, **values)
     if not given.resume and "env" not in values:
         raise DiscorlError(
             "no environment given; for example `discorl train catch`, and `discorl envs` lists all there are"
@@ -266,6 +279,7 @@ def _play(given: argparse.Namespace) -> int:
     from discorl import play
 
     player = play.load(given.run)
+    write = play.film_writer(given.out) if given.out else None
     frames = play.play(
         player,
         episodes=given.episodes,
@@ -273,11 +287,11 @@ def _play(given: argparse.Namespace) -> int:
         seed=given.seed,
         which=given.which,
         max_steps=given.max_steps,
-        draw=bool(given.gif),
+        draw=bool(write),
     )
-    if given.gif:
-        play.write_gif(given.gif, list(frames), given.fps)
-        print(f"wrote {given.gif}")
+    if write:
+        write(list(frames), given.fps)
+        print(f"wrote {given.out}")
         return 0
     live = sys.stdout is not None and sys.stdout.isatty() and given.fps > 0
     for frame in frames:

@@ -14,6 +14,7 @@ LAYERS = [
     "rule_files",
     "options",
     "settings",
+    "presets",
     "discovery.settings",
     "types",
     "distributions",
@@ -99,7 +100,17 @@ LAYERS = [
     "cli",
     "__main__",
 ]
-NO_JAX = ["errors", "rule_config", "rule_files", "options", "settings", "discovery.settings", "cli", "interrupts"]
+NO_JAX = [
+    "errors",
+    "rule_config",
+    "rule_files",
+    "options",
+    "settings",
+    "presets",
+    "discovery.settings",
+    "cli",
+    "interrupts",
+]
 MOST_LINES = 400
 
 

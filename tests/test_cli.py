@@ -87,6 +87,9 @@ def broken_rule(path: Path) -> str:
         (["train", tiny.ENV, "--config", "absent.toml"], "cannot read the settings file absent.toml"),
         (["train", "--resume", "absent"], "absent is no run: it does not exist"),
         (["train", "--resume", "absent", "--run-dir", "other"], "leave out --run-dir"),
+        (["train", "--resume", "absent", "--preset", "atari"], "leave out --preset"),
+        (["train", tiny.ENV, "--preset", "atrai"], "unknown preset 'atrai'; did you mean 'atari'"),
+        (["train", tiny.ENV, "--preset", "minatar", "--envs", "0"], "envs must be positive, got 0"),
         ([*TRAIN, "--run-dir", "file/run"], "cannot write to the run folder file/run: Not a directory"),
         ([*TRAIN, "--cache-dir", "file/cache"], "cannot use the cache file/cache: Not a directory"),
         ([*TRAIN, "--learning-rate", "1e38", "--max-update", "1e38"], "not finite from update"),
@@ -137,8 +140,10 @@ def test_training_says_what_it_does_and_keeps_it(capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     assert shown.startswith("episode 1, step 0: action ")
     assert "end, return" in shown
-    assert cli.main(["play", "runs/catch-4x3-actor_critic-1", "--gif", "a.gif"]) == 0
-    assert (tmp_path / "a.gif").read_bytes().startswith(b"GIF89a")
+    for flag in ("--gif", "--out"):
+        assert cli.main(["play", "runs/catch-4x3-actor_critic-1", flag, f"a{flag}.gif"]) == 0
+        assert (tmp_path / f"a{flag}.gif").read_bytes().startswith(b"GIF89a")
+    assert cli.main(["play", "runs/catch-4x3-actor_critic-1", "--out", "a.avi"]) == 2
 
 
 @pytest.mark.parametrize(("flags", "place"), [([], "cache/discorl/jax"), (["--cache-dir", "here"], "here")])
