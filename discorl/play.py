@@ -218,12 +218,12 @@ def write_mp4(path: str | Path, frames: list[Frame], frames_per_second: float = 
     with tempfile.TemporaryDirectory() as folder:
         draft, log = Path(folder) / "film.mp4", Path(folder) / "log"
         command = [_ffmpeg(path), "-loglevel", "error", *sent, *kept, str(draft)]
-        with log.open("wb") as errors, subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors) as ffmpeg:
+        with log.open("wb") as errors:
+            ffmpeg = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors)
+        with contextlib.suppress(BrokenPipeError), ffmpeg:  # if it listens no more, it has said why
             assert ffmpeg.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # it has said why
-                for image, frame in zip(images, frames, strict=True):
-                    ffmpeg.stdin.write(image.convert("RGB").tobytes() * _lingering(frame))
-                ffmpeg.stdin.close()
+            for image, frame in zip(images, frames, strict=True):
+                ffmpeg.stdin.write(image.convert("RGB").tobytes() * _lingering(frame))
         if ffmpeg.returncode or not draft.exists():
             said = log.read_text("utf-8", "replace").strip().splitlines() or [f"it ended with {ffmpeg.returncode}"]
             raise DiscorlError(f"ffmpeg could not make {path}: {said[-1]}; a GIF needs no ffmpeg")
