@@ -20,7 +20,7 @@ def test_each_is_a_training_that_holds_together(name: str) -> None:
     assert (full.agent == "impala-paper") == (name in ("atari", "procgen", "crafter"))
     if small:
         paper = settings.make(presets.preset(name.removesuffix("-small")))
-        assert full.batch < (paper.batch or 0)
+        assert (full.batch or 0) < (paper.batch or 0)
         assert (full.weight_decay, full.learning_rate) == (paper.weight_decay, paper.learning_rate)
 
 
