@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from discorl import networks as networks
     from discorl.envs import Environment as Environment
     from discorl.errors import DiscorlError as DiscorlError
+    from discorl.judging import evaluate as evaluate
     from discorl.learner import make_learner as make_learner
     from discorl.networks import AgentNetwork as AgentNetwork
     from discorl.networks import Torso as Torso
@@ -44,6 +45,7 @@ _HOMES = {
     "UpdateRule": "rules.base",
     "actor_critic": "rules.actor_critic",
     "disco": "rules.disco",
+    "evaluate": "judging",
     "load_rule": "rules.library",
     "make_learner": "learner",
     "make_training": "training",

@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import json
 import os
 import re
 import signal
@@ -12,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from discorl import options, settings
+from discorl import options, presets, settings
 from discorl.discovery.settings import PRESETS, DiscoverySettings, preset
 from discorl.errors import DiscorlError, near_matches
 from discorl.interrupts import Interrupts
@@ -63,6 +64,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         for name, text in (
             ("train", "train agents on an environment"),
             ("discover", "discover an update rule by meta-gradient"),
+            ("evaluate", "judge the agents of a run on many episodes"),
             ("play", "show episodes of a trained agent"),
             ("rules", "list update rules"),
             ("envs", "list environments"),
@@ -70,6 +72,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     }
     _add_train(parsers["train"])
     _add_discover(parsers["discover"])
+    _add_evaluate(parsers["evaluate"])
     _add_play(parsers["play"])
     parsers["rules"].set_defaults(command=_rules)
     parsers["envs"].set_defaults(command=_envs)
@@ -108,6 +111,10 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_train)
     parser.add_argument("env", nargs="?", metavar="ENV", help=_help("env"))
     groups = _add_options(parser, Settings, _help, leave_out="env")
+    known = "; ".join(f"{name}: {each.text}" for name, each in presets.PRESETS.items())
+    groups["what"].add_argument(
+        "--preset", metavar="NAME", help=f"settings that --config and flags override. {known} (docs/presets.md)"
+    )
     files = groups["run"]
     files.add_argument("--config", metavar="FILE", help="settings in a TOML file; flags override them")
     files.add_argument("--resume", metavar="RUN", help="go on with a run folder exactly where it stopped")
@@ -126,6 +133,18 @@ def _add_discover(parser: argparse.ArgumentParser) -> None:
     _add_cache(files)
 
 
+def _add_evaluate(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_evaluate)
+    parser.add_argument("run", metavar="RUN", help="folder that `discorl train` made; the result is kept there too")
+    parser.add_argument(
+        "--episodes", type=int, default=100, metavar="N", help="of each agent, greedily and by sampling (default: 100)"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="of the episodes (default: the run's own)")
+    parser.add_argument("--env", metavar="ENV", help="another environment of the same shapes")
+    parser.add_argument("--json", action="store_true", help="print all that was found as JSON")
+    _add_cache(parser)
+
+
 def _add_play(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_play)
     parser.add_argument("run", metavar="RUN", help="folder that `discorl train` made")
@@ -134,7 +153,12 @@ def _add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the episodes (default: 0)")
     parser.add_argument("--which", type=int, default=0, metavar="N", help="agent of a run with --seeds (default: 0)")
     parser.add_argument("--max-steps", type=int, default=1000, metavar="N", help="per episode (default: 1000)")
-    parser.add_argument("--gif", metavar="FILE", help="write an animated picture instead of text")
+    parser.add_argument(
+        "--out",
+        "--gif",
+        metavar="FILE",
+        help="write a film instead of text: a GIF, or FILE.mp4, which needs `pip install 'discorl[video]'`",
+    )
     parser.add_argument("--fps", type=float, default=6.0, metavar="X", help="frames per second (default: 6)")
     _add_cache(parser)
 
@@ -185,6 +209,10 @@ def _train(given: argparse.Namespace) -> int:
     values = settings.merge(settings.read(given.config) if given.config else {}, flags)
     if given.resume and "run_dir" in values:
         raise DiscorlError("--resume goes on in the folder of its run; leave out --run-dir")
+    if given.resume and given.preset:
+        raise DiscorlError("--resume goes on with the settings of its run; leave out --preset")
+    if given.preset:
+        values = presets.preset(given.preset, **values)
     if not given.resume and "env" not in values:
         raise DiscorlError(
             "no environment given; for example `discorl train catch`, and `discorl envs` lists all there are"
@@ -233,11 +261,25 @@ def _discover(given: argparse.Namespace) -> int:
     return 128 + interrupts.signal if result.stopped and interrupts.signal else 0
 
 
+def _evaluate(given: argparse.Namespace) -> int:
+    prepare(given)
+    from discorl import console, judging
+
+    result = judging.judge(given.run, episodes=given.episodes, seed=given.seed, env=given.env)
+    if given.json:
+        print(json.dumps(judging.summary(result), allow_nan=False))
+    else:
+        print("\n".join(console.evaluation_lines(result)))
+    judging.keep(result)  # after it was shown: should the disk be full, nothing is lost
+    return 0
+
+
 def _play(given: argparse.Namespace) -> int:
     prepare(given)
     from discorl import play
 
     player = play.load(given.run)
+    write = play.film_writer(given.out) if given.out else None
     frames = play.play(
         player,
         episodes=given.episodes,
@@ -245,11 +287,11 @@ def _play(given: argparse.Namespace) -> int:
         seed=given.seed,
         which=given.which,
         max_steps=given.max_steps,
-        draw=bool(given.gif),
+        draw=bool(write),
     )
-    if given.gif:
-        play.write_gif(given.gif, list(frames), given.fps)
-        print(f"wrote {given.gif}")
+    if write:
+        write(list(frames), given.fps)
+        print(f"wrote {given.out}")
         return 0
     live = sys.stdout is not None and sys.stdout.isatty() and given.fps > 0
     for frame in frames:

@@ -13,6 +13,7 @@ import numpy as np
 from discorl import evaluation, runs
 from discorl.discovery import records
 from discorl.discovery.discover import DiscoveryResult
+from discorl.judging import Evaluation, Score
 from discorl.results import Progress, TrainResult
 
 FIRST_PAUSE = 2.0  # seconds between plain lines at first
@@ -121,7 +122,8 @@ def summary_lines(result: TrainResult) -> list[str]:
         if returns.size:
             lines.append(f"return {name:8} {_score(returns)}")
     if result.cut:
-        lines.append(f"{result.cut} of these episodes did not end within {evaluation.MAX_STEPS:,} steps and were cut")
+        limit = evaluation.longest(result.env.spec)
+        lines.append(f"{result.cut} of these episodes did not end within {limit:,} steps and were cut")
     folder = result.run_dir
     if folder and result.stopped:
         lines.append(f"go on with: discorl train --resume {folder}")
@@ -150,6 +152,37 @@ def discovery_summary(result: DiscoveryResult) -> list[str]:
         rule = folder / records.RULE
         lines += [f"curve: {folder / runs.CURVE}", f"use it with: discorl train catch --rule {rule}"]
     return lines
+
+
+def evaluation_lines(result: Evaluation) -> list[str]:
+    """A small table of how good the agents of a run are."""
+    config = result.settings
+    agents = f"{config.seeds} agents" if config.seeds > 1 else "the agent"
+    elsewhere = f", evaluated on {result.env}" if result.env != config.env else ""
+    each = " each" if config.seeds > 1 else ""
+    lines = [
+        f"{agents} of {result.run}, trained by {config.rule_label} on {config.env}{elsewhere}: "
+        f"{result.episodes:,} episodes{each}, seed {result.seed}"
+    ]
+    rows = [("return", "mean", "95 % interval", "median", "length", "from - to")]
+    for name, judged in (("greedy", result.greedy), ("sampled", result.sampled)):
+        lengths = judged.lengths
+        span = f"{lengths.min()} - {lengths.max()}"
+        rows.append((name, *_cells(judged.score), f"{lengths.mean():.1f}", span))
+        if judged.human:
+            rows.append(("  human = 1", *_cells(judged.human), "", ""))
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+    if cut := result.greedy.cut + result.sampled.cut:
+        limit = max(result.greedy.lengths.max(), result.sampled.lengths.max())
+        lines.append(f"{cut} of these episodes did not end within {limit:,} steps and were cut")
+    return lines
+
+
+def _cells(score: Score) -> tuple[str, str, str]:
+    return f"{score.mean:.3f}", f"[{score.low:.3f}, {score.high:.3f}]", f"{score.median:.3f}"
 
 
 def _score(returns: np.ndarray) -> str:

@@ -1,28 +1,31 @@
-"""How good trained agents are: whole episodes, and the spread over agents."""
+"""How good trained agents are: whole episodes, and what they tell about the mean."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from discorl import acting
-from discorl.envs.base import Environment
+from discorl.envs.base import Environment, EnvSpec
 from discorl.envs.host import HostEnvironment
 from discorl.networks import AgentNetwork
 from discorl.types import Key, Memory, Observation, Params
 
-MAX_STEPS = 10_000  # episodes that last longer are cut: some environments never end
+MAX_STEPS = 10_000  # episodes that last longer are cut, unless a later clock is known: some environments never end
 HOST_LANES = 16  # environments side by side where Python steps them
 RESAMPLES = 10_000
+DRAWN_AT_ONCE = 2**22  # random numbers of a bootstrap held in memory
 
 
 class Episodes(NamedTuple):
     """Whole episodes of one policy; a leading axis of agents after `vmap`."""
 
     returns: Float[Array, " E"]
-    finished: Bool[Array, " E"]  # False where MAX_STEPS cut the episode
+    finished: Bool[Array, " E"]  # False where the episode was cut, see `longest`
+    lengths: Int[Array, " E"]
 
 
 class Spread(NamedTuple):
@@ -42,7 +45,37 @@ class _Walk(NamedTuple):
     obs: Observation
     first: Bool[Array, " E"]
     returns: Float[Array, " E"]
+    lengths: Int[Array, " E"]
     alive: Bool[Array, " E"]
+
+
+def longest(spec: EnvSpec) -> int:
+    """Steps after which an episode is cut."""
+    return max(MAX_STEPS, spec.time_limit)
+
+
+def run_agents(
+    env: Environment | HostEnvironment, network: AgentNetwork, params: Params, keys: Key, *, episodes: int
+) -> tuple[Episodes, Episodes]:
+    """So many episodes of every agent, greedily and drawing actions: `params` and `keys` have an axis of agents."""
+    if isinstance(env, HostEnvironment):
+        agents = [jax.tree.map(lambda x, i=i: x[i], params) for i in range(len(keys))]
+
+        def play(greedy: bool) -> Episodes:
+            each = [
+                run_host_episodes(env, network, own, key, greedy, episodes=episodes)
+                for own, key in zip(agents, keys, strict=True)
+            ]
+            return jax.tree.map(lambda *x: np.stack(x), *each)
+
+        return play(True), play(False)
+
+    def one(params: Params, key: Key, greedy: Array) -> Episodes:
+        return run_episodes(env, network, params, key, greedy, episodes=episodes)
+
+    program = jax.jit(jax.vmap(one, in_axes=(0, 0, None)))
+    greedy, sampled = (jax.device_get(program(params, keys, jnp.asarray(choice))) for choice in (True, False))
+    return greedy, sampled
 
 
 def run_episodes(
@@ -66,6 +99,7 @@ def run_episodes(
             obs=after.obs,
             first=jnp.zeros_like(walk.first),
             returns=walk.returns + jnp.where(walk.alive, after.reward, 0.0),
+            lengths=walk.lengths + walk.alive.astype(jnp.int32),
             alive=walk.alive & ~(after.terminated | after.truncated),
         )
 
@@ -77,10 +111,12 @@ def run_episodes(
         obs=obs,
         first=jnp.ones(episodes, bool),
         returns=jnp.zeros(episodes, jnp.float32),
+        lengths=jnp.zeros(episodes, jnp.int32),
         alive=jnp.ones(episodes, bool),
     )
-    end = jax.lax.while_loop(lambda walk: walk.alive.any() & (walk.t < MAX_STEPS), step, start)
-    return Episodes(returns=end.returns, finished=~end.alive)
+    limit = longest(env.spec)
+    end = jax.lax.while_loop(lambda walk: walk.alive.any() & (walk.t < limit), step, start)
+    return Episodes(returns=end.returns, finished=~end.alive, lengths=end.lengths)
 
 
 def run_host_episodes(
@@ -95,23 +131,28 @@ def run_host_episodes(
     def policy(params: Params, memory: Memory, obs: Observation, first: Array, t: Array) -> acting.Acted:
         return acting.act(network, params, memory, obs, first, jax.random.fold_in(key_walk, t), greedy=greedy)
 
-    returns, count = np.zeros((lanes, each)), np.zeros(lanes, int)
+    returns, lengths = np.zeros((lanes, each)), np.zeros((lanes, each), int)
+    finished, count, limit = np.zeros((lanes, each), bool), np.zeros(lanes, int), longest(env.spec)
     vector = env.open(lanes)
     try:
         obs, first = vector.reset(int(jax.random.bits(key_reset)) >> 1), np.ones(lanes, bool)
         memory = network.memory(lanes)
-        for t in range(MAX_STEPS * each):
+        for t in itertools.count():
             acted = policy(params, memory, obs, first, np.int32(t))
             came = vector.step(np.asarray(acted.action))
-            playing = came.real & (count < each)
-            returns[playing, count[playing]] += came.reward[playing]
-            count += playing & (came.terminated | came.truncated)
+            lane = np.flatnonzero(came.real & (count < each))
+            now = lane, count[lane]
+            returns[now] += came.reward[lane]
+            lengths[now] += 1
+            finished[now] = (came.terminated | came.truncated)[lane]
+            # nobody can make a lane begin anew: what comes after a cut counts as its next episode
+            count[lane] += finished[now] | (lengths[now] == limit)
             if (count == each).all():
                 break
             obs, first, memory = came.obs, came.first, acted.memory
     finally:
         vector.close()
-    rows: tuple[Any, Any] = returns, np.arange(each) < count[:, None]
+    rows: tuple[Any, Any, Any] = returns, finished, lengths
     return Episodes(*(x.ravel()[:episodes] for x in rows))
 
 
@@ -121,3 +162,21 @@ def spread(values: np.ndarray) -> Spread:
     picks = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
     low, high = np.percentile(values[picks].mean(axis=1), [2.5, 97.5])
     return Spread(float(values.mean()), float(low), float(high), float(values.min()), float(values.max()))
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """95 % of the mean of `[agents, episodes]`, by a percentile bootstrap with a fixed seed.
+
+    Agents are drawn anew, then episodes of each: of a single agent it tells how sure its own mean is, of several how
+    sure that of training such agents is.
+    """
+    agents, episodes = values.shape
+    rng, at_once = np.random.default_rng(0), max(1, DRAWN_AT_ONCE // values.size)
+    means = []
+    for done in range(0, RESAMPLES, at_once):
+        count = min(at_once, RESAMPLES - done)
+        who = rng.integers(0, agents, (count, agents, 1))
+        which = rng.integers(0, episodes, (count, agents, episodes))
+        means.append(values[who, which].mean(axis=(1, 2)))
+    low, high = np.percentile(np.concatenate(means), [2.5, 97.5])
+    return float(low), float(high)

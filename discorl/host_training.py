@@ -109,17 +109,8 @@ def make_host_program(
 
     def evaluate(params: Params, episodes: int) -> Scores:
         close()  # of a vector that somebody gave there is only one
-        agents = [jax.tree.map(lambda x, i=i: x[i], params) for i in range(len(seeds))]
-        keys = [jax.random.fold_in(jax.random.key(seed), programs.EVALUATION) for seed in seeds]
-
-        def play(greedy: bool) -> evaluation.Episodes:
-            each = [
-                evaluation.run_host_episodes(env, network, own, key, greedy, episodes=episodes)
-                for own, key in zip(agents, keys, strict=True)
-            ]
-            return jax.tree.map(lambda *x: np.stack(x), *each)
-
-        return programs.scores(play(True), play(False))
+        keys = programs.evaluation_keys(jnp.stack([jax.random.key(seed) for seed in seeds]))
+        return programs.scores(*evaluation.run_agents(env, network, params, keys, episodes=episodes))
 
     def close() -> None:
         for pipeline in pipelines:

@@ -1,5 +1,9 @@
-"""Episodes of saved agents, as text or as an animated picture."""
+"""Episodes of saved agents, as text or as a film."""
 
+import contextlib
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -11,6 +15,7 @@ import numpy as np
 
 from discorl import acting, checkpoints, envs, experiment, runs
 from discorl.envs import Environment, HostEnvironment
+from discorl.envs.adapters.libraries import library
 from discorl.envs.adapters.pure import picture as text_picture
 from discorl.errors import DiscorlError, require_positive
 from discorl.experiment import Agent
@@ -19,6 +24,7 @@ from discorl.settings import Settings
 from discorl.types import Params
 
 CELL = 16  # pixels per character
+FILM_SIDE = 480  # pixels that the longer side of a small film comes close to
 EMPTY = " .·"  # characters that mean nothing is there
 BACKGROUND, INK = (24, 26, 31), (236, 236, 236)
 COLOURS = (
@@ -165,11 +171,82 @@ def caption(frame: Frame) -> str:
     return f"episode {frame.episode}, step {frame.step}: {what}"
 
 
+# Films ---------------------------------------------------------------------------------------------------------------
+
+
+def film_writer(path: str | Path) -> Callable[[list[Frame], float], None]:
+    """What writes frames to that path, by its ending: a GIF, or an MP4 if the library for it is there.
+
+    Ask before playing: whoever cannot write should not play for an hour first.
+    """
+    ending = Path(path).suffix.lower()
+    if ending in ("", ".gif"):
+        return partial(write_gif, path)
+    if ending == ".mp4":
+        _ffmpeg(path)
+        return partial(write_mp4, path)
+    raise DiscorlError(f"cannot write {path}: films end in .gif or .mp4")
+
+
 def write_gif(path: str | Path, frames: list[Frame], frames_per_second: float = 6.0) -> None:
-    """Draws every character of the text pictures as a cell, coloured if they are maps, and lingers at ends."""
+    """An animated picture that begins again and again, and lingers where episodes end."""
+    require_positive("frames per second", frames_per_second)
+    pause, images = round(1000 / frames_per_second), pictures(frames)
+    try:
+        images[0].save(
+            path,
+            format="GIF",
+            save_all=True,
+            append_images=images[1:],
+            duration=[pause * _lingering(frame) for frame in frames],
+            loop=0,
+        )
+    except OSError as error:
+        raise DiscorlError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_mp4(path: str | Path, frames: list[Frame], frames_per_second: float = 6.0) -> None:
+    """The same as a film (H.264), enlarged if it is small: players blur what they enlarge themselves."""
+    require_positive("frames per second", frames_per_second)
+    images = pictures(frames)
+    width, height = images[0].size
+    scale = max(1, FILM_SIDE // max(width, height))
+    # a pixel of colour covers two by two, so that sides must be even
+    filters = f"scale={width * scale}:{height * scale}:flags=neighbor,pad=ceil(iw/2)*2:ceil(ih/2)*2"
+    sent = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {frames_per_second} -i -".split()
+    kept = f"-vf {filters} -c:v libx264 -pix_fmt yuv420p -movflags +faststart".split()
+    with tempfile.TemporaryDirectory() as folder:
+        draft, log = Path(folder) / "film.mp4", Path(folder) / "log"
+        command = [_ffmpeg(path), "-loglevel", "error", *sent, *kept, str(draft)]
+        with log.open("wb") as errors:
+            ffmpeg = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors)
+        with contextlib.suppress(BrokenPipeError), ffmpeg:  # if it listens no more, it has said why
+            assert ffmpeg.stdin is not None
+            for image, frame in zip(images, frames, strict=True):
+                ffmpeg.stdin.write(image.convert("RGB").tobytes() * _lingering(frame))
+        if ffmpeg.returncode or not draft.exists():
+            said = log.read_text("utf-8", "replace").strip().splitlines() or [f"it ended with {ffmpeg.returncode}"]
+            raise DiscorlError(f"ffmpeg could not make {path}: {said[-1]}; a GIF needs no ffmpeg")
+        written = draft.read_bytes()
+    checkpoints.write_atomically(Path(path), lambda file: file.write(written))
+
+
+def _ffmpeg(path: str | Path) -> str:
+    """The program that the library brings, or the one that IMAGEIO_FFMPEG_EXE names."""
+    finder = library("imageio_ffmpeg", "video", f"the film {path}")
+    try:
+        program = finder.get_ffmpeg_exe()
+    except RuntimeError as error:
+        raise DiscorlError(f"the film {path} needs ffmpeg: {error}") from error
+    if shutil.which(program) is None:
+        raise DiscorlError(f"the film {path} needs ffmpeg, but {program} is none: see IMAGEIO_FFMPEG_EXE")
+    return program
+
+
+def pictures(frames: list[Frame]) -> list[Any]:
+    """Images of Pillow's. Every character of a text is drawn as a cell, coloured if the texts are maps."""
     from PIL import Image, ImageDraw
 
-    require_positive("frames per second", frames_per_second)
     lines = [frame.picture.splitlines() or [""] for frame in frames if isinstance(frame.picture, str)] or [[""]]
     height, width = max(map(len, lines)), max(max(map(len, picture)) for picture in lines)
     seen = sorted({c for picture in lines for line in picture for c in line} - set(EMPTY))
@@ -189,19 +266,12 @@ def write_gif(path: str | Path, frames: list[Frame], frames_per_second: float = 
                     pen.text((x + CELL // 2, y + CELL // 2), c, fill=INK, anchor="mm")
         return image
 
-    pause = round(1000 / frames_per_second)
-    images = [
+    return [
         draw(frame.picture.splitlines() or [""]) if isinstance(frame.picture, str) else Image.fromarray(frame.picture)
         for frame in frames
     ]
-    try:
-        images[0].save(
-            path,
-            format="GIF",
-            save_all=True,
-            append_images=images[1:],
-            duration=[pause if frame.action is not None else 4 * pause for frame in frames],
-            loop=0,
-        )
-    except OSError as error:
-        raise DiscorlError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _lingering(frame: Frame) -> int:
+    """How many times as long as others it is seen."""
+    return 1 if frame.action is not None else 4

@@ -24,7 +24,7 @@ EVALUATION = 1  # folded into an agent's key, so that evaluating shares no rando
 class Scores(NamedTuple):
     greedy: np.ndarray  # [seeds, episodes] returns, taking the likeliest actions
     sampled: np.ndarray  # [seeds, episodes] the same, drawing actions
-    cut: int  # episodes that did not end within `evaluation.MAX_STEPS`
+    cut: int  # episodes that did not end, see `evaluation.longest`
 
 
 class Program(NamedTuple):
@@ -70,12 +70,7 @@ def compiled(
         return state.learner.params if several else jax.tree.map(lambda x: x[None], state.learner.params)
 
     def evaluate(params: Params, episodes: int) -> Scores:
-        def one(params: Params, key: Key, greedy: jax.Array) -> evaluation.Episodes:
-            return evaluation.run_episodes(env, network, params, key, greedy, episodes=episodes)
-
-        play = jax.jit(jax.vmap(one, in_axes=(0, 0, None)))
-        own = jax.vmap(lambda key: jax.random.fold_in(key, EVALUATION))(stacked)
-        return scores(*(jax.device_get(play(params, own, jnp.asarray(choice))) for choice in (True, False)))
+        return scores(*evaluation.run_agents(env, network, params, evaluation_keys(stacked), episodes=episodes))
 
     return Program(
         start=start,
@@ -88,6 +83,11 @@ def compiled(
         steps_per_update=training.steps_per_update,
         steps_before=training.steps_before,
     )
+
+
+def evaluation_keys(keys: Key) -> Key:
+    """Of agents, from the keys they were trained with."""
+    return jax.vmap(lambda key: jax.random.fold_in(key, EVALUATION))(keys)
 
 
 def healthy(params: Params, several: bool) -> jax.Array:

@@ -38,7 +38,7 @@ class TrainResult(NamedTuple):
     returns: np.ndarray  # [seeds, points] of the episodes that ended in a stretch
     greedy: np.ndarray  # [seeds, episodes] returns of the final agents, taking their likeliest actions
     sampled: np.ndarray  # [seeds, episodes] the same, drawing actions from their policies
-    cut: int  # evaluation episodes that did not end within `evaluation.MAX_STEPS`
+    cut: int  # evaluation episodes that did not end, see `evaluation.longest`
     seconds: float  # spent training
     run_dir: Path | None
 

@@ -3,7 +3,7 @@
 config.toml      the effective settings        metrics.jsonl      one row per stretch of training
 checkpoint.npz   everything a resume needs     events.out.*       the same, for TensorBoard
 agent.npz        parameters of all agents      curve.png          the learning curve
-summary.json     how it ended
+summary.json     how it ended                  evaluation.json    what `discorl evaluate` found, by environment
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from discorl.errors import DiscorlError
 from discorl.settings import Settings
 from discorl.types import Needs, Params
 
-CONFIG, METRICS, SUMMARY = "config.toml", "metrics.jsonl", "summary.json"
+CONFIG, METRICS, SUMMARY, EVALUATION = "config.toml", "metrics.jsonl", "summary.json", "evaluation.json"
 CHECKPOINT, AGENT, CURVE = "checkpoint.npz", "agent.npz", "curve.png"
 NUMBER = "{n}"
 
@@ -124,7 +124,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def encode_row(row: Row) -> str:
-    """One line of JSON; what is not known is null, because JSON has no NaN."""
+    """One line of JSON; what is not known is null."""
     values = {
         "update": row.update,
         "steps": row.steps,
@@ -137,7 +137,7 @@ def encode_row(row: Row) -> str:
         "losses": row.losses,
         "logs": row.logs,
     }
-    return json.dumps(_without_nan(values), allow_nan=False)
+    return json.dumps(without_nan(values), allow_nan=False)
 
 
 def read_rows(folder: Path, until: int | None = None) -> list[Row]:
@@ -195,11 +195,12 @@ def _scalars(row: Row) -> dict[str, float]:
     )
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """What is not finite becomes None, because JSON has no NaN."""
     if isinstance(value, dict):
-        return {name: _without_nan(v) for name, v in value.items()}
+        return {name: without_nan(v) for name, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_nan(v) for v in value]
+        return [without_nan(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

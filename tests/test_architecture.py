@@ -14,6 +14,7 @@ LAYERS = [
     "rule_files",
     "options",
     "settings",
+    "presets",
     "discovery.settings",
     "types",
     "distributions",
@@ -26,6 +27,7 @@ LAYERS = [
     "envs.adapters.libraries",
     "envs.adapters.gym",
     "envs.adapters.atari",
+    "envs.adapters.atari_scores",
     "envs.adapters.pure",
     "envs.adapters.gymnax",
     "envs.adapters.pgx",
@@ -85,6 +87,7 @@ LAYERS = [
     "runs",
     "plots",
     "play",
+    "judging",
     "trainer",
     "discovery",
     "discovery.objective",
@@ -100,7 +103,17 @@ LAYERS = [
     "cli",
     "__main__",
 ]
-NO_JAX = ["errors", "rule_config", "rule_files", "options", "settings", "discovery.settings", "cli", "interrupts"]
+NO_JAX = [
+    "errors",
+    "rule_config",
+    "rule_files",
+    "options",
+    "settings",
+    "presets",
+    "discovery.settings",
+    "cli",
+    "interrupts",
+]
 MOST_LINES = 400
 
 

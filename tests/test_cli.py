@@ -1,5 +1,6 @@
 """The command line: every mistake is one sentence and exit code 2, and the machine around it may be unkind."""
 
+import json
 import os
 import signal
 import subprocess
@@ -86,9 +87,14 @@ def broken_rule(path: Path) -> str:
         (["train", tiny.ENV, "--config", "absent.toml"], "cannot read the settings file absent.toml"),
         (["train", "--resume", "absent"], "absent is no run: it does not exist"),
         (["train", "--resume", "absent", "--run-dir", "other"], "leave out --run-dir"),
+        (["train", "--resume", "absent", "--preset", "atari"], "leave out --preset"),
+        (["train", tiny.ENV, "--preset", "atrai"], "unknown preset 'atrai'; did you mean 'atari'"),
+        (["train", tiny.ENV, "--preset", "minatar", "--envs", "0"], "envs must be positive, got 0"),
         ([*TRAIN, "--run-dir", "file/run"], "cannot write to the run folder file/run: Not a directory"),
         ([*TRAIN, "--cache-dir", "file/cache"], "cannot use the cache file/cache: Not a directory"),
         ([*TRAIN, "--learning-rate", "1e38", "--max-update", "1e38"], "not finite from update"),
+        (["evaluate", "absent"], "absent is no run: it does not exist"),
+        (["evaluate", "absent", "--episodes", "0"], "episodes must be positive, got 0"),
         (["play", "absent"], "absent is no run: it does not exist"),
         (["plya"], "invalid choice: 'plya'"),
         ([], "the following arguments are required: COMMAND"),
@@ -120,12 +126,24 @@ def test_training_says_what_it_does_and_keeps_it(capsys: pytest.CaptureFixture[s
     assert lines[-1] == "watch it with: discorl play runs/catch-4x3-actor_critic-1"
     kept = runs.read_settings(tmp_path / "runs" / "catch-4x3-actor_critic-1")
     assert (kept.envs, kept.seed, kept.hidden, kept.learning_rate is not None) == (2, 9, (8,), True)
+    assert cli.main(["evaluate", "runs/catch-4x3-actor_critic-1", "--episodes", "4"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == (
+        "the agent of runs/catch-4x3-actor_critic-1, trained by actor_critic on catch:4x3: 4 episodes, seed 9"
+    )
+    assert [line.split()[0] for line in shown[1:]] == ["return", "greedy", "sampled"]
+    assert cli.main(["evaluate", "runs/catch-4x3-actor_critic-1", "--episodes", "4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    kept = json.loads((tmp_path / "runs" / "catch-4x3-actor_critic-1" / runs.EVALUATION).read_text())
+    assert kept == {"catch:4x3": found}
     assert cli.main(["play", "runs/catch-4x3-actor_critic-1", "--episodes", "1", "--greedy"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("episode 1, step 0: action ")
     assert "end, return" in shown
-    assert cli.main(["play", "runs/catch-4x3-actor_critic-1", "--gif", "a.gif"]) == 0
-    assert (tmp_path / "a.gif").read_bytes().startswith(b"GIF89a")
+    for flag in ("--gif", "--out"):
+        assert cli.main(["play", "runs/catch-4x3-actor_critic-1", flag, f"a{flag}.gif"]) == 0
+        assert (tmp_path / f"a{flag}.gif").read_bytes().startswith(b"GIF89a")
+    assert cli.main(["play", "runs/catch-4x3-actor_critic-1", "--out", "a.avi"]) == 2
 
 
 @pytest.mark.parametrize(("flags", "place"), [([], "cache/discorl/jax"), (["--cache-dir", "here"], "here")])

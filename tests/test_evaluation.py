@@ -44,7 +44,9 @@ def test_episodes_of_different_lengths_do_not_leak_rewards() -> None:
     key_reset, _ = jax.random.split(jax.random.key(0))
     lengths = jax.vmap(reset)(jax.random.split(key_reset, 8))[0][:, 0]
     assert len(set(lengths.tolist())) > 1
-    np.testing.assert_array_equal(played(env).returns, lengths)
+    episodes = played(env)
+    np.testing.assert_array_equal(episodes.returns, lengths)
+    np.testing.assert_array_equal(episodes.lengths, lengths)
 
 
 def test_an_endless_episode_is_cut_and_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,3 +77,29 @@ def test_spread_is_the_bootstrap_of_the_mean() -> None:
     assert s.mean == pytest.approx(values.mean())
     assert (s.low, s.high) == pytest.approx((s.mean - half, s.mean + half), abs=0.03)
     assert (s.worst, s.best) == (values.min(), values.max())
+
+
+def test_the_interval_knows_episodes_and_agents() -> None:
+    rng = np.random.default_rng(2)
+    alone = rng.normal(3.0, 1.0, (1, 100))
+    low, high = evaluation.interval(alone)
+    half = 1.96 * alone.std() / 10
+    assert (low, high) == pytest.approx((alone.mean() - half, alone.mean() + half), abs=0.03)
+    steady = np.repeat(rng.normal(0.0, 1.0, (8, 1)), 50, axis=1)  # episodes tell nothing, agents all
+    s = evaluation.spread(steady[:, 0])
+    assert evaluation.interval(steady) == pytest.approx((s.low, s.high), abs=0.05)
+    assert evaluation.interval(np.full((3, 4), 2.0)) == (2.0, 2.0)
+
+
+def test_the_interval_needs_little_memory_and_no_luck(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(3).normal(0.0, 1.0, (2, 30))
+    whole = evaluation.interval(values)
+    assert whole == evaluation.interval(values)
+    monkeypatch.setattr(evaluation, "DRAWN_AT_ONCE", 7 * values.size)
+    assert evaluation.interval(values) == pytest.approx(whole, abs=0.02)
+
+
+def test_a_known_clock_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "MAX_STEPS", 2)
+    assert played(envs.make("catch:4x3")).lengths.tolist() == [2] * 8
+    assert evaluation.longest(envs.make("cartpole").spec) == 500

@@ -1,6 +1,10 @@
 """Playing: saved agents act again, and what is shown is what happens."""
 
+import ast
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import jax
 import numpy as np
@@ -79,6 +83,75 @@ def test_a_gif_of_text_is_readable_text(tmp_path: Path) -> None:
         pixels = np.asarray(image.convert("RGB"))
     assert pixels.max() > 150  # bright on a dark ground
     assert np.ptp(pixels.astype(int), axis=-1).max() < 20  # and grey: no coloured cells
+
+
+RECORDER = """#!{python}
+import sys
+from pathlib import Path
+sent = sys.stdin.buffer.read()
+Path({record!r}).write_text(repr((sys.argv[1:], len(sent), sent[:3])))
+Path(sys.argv[-1]).write_bytes(b"film")
+"""
+
+
+def test_a_film_is_every_frame_in_its_size_and_its_end_lingers(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without ffmpeg: a program in its place writes down what it was given."""
+    program, record = tmp_path / "ffmpeg", tmp_path / "record"
+    program.write_text(RECORDER.format(python=sys.executable, record=str(record)))
+    program.chmod(0o700)
+    finder = ModuleType("imageio_ffmpeg")
+    setattr(finder, "get_ffmpeg_exe", lambda: str(program))  # noqa: B010, a module has no such attribute to assign
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", finder)
+    frames = list(play.play(play.load(run), episodes=2))
+    play.film_writer(tmp_path / "a.mp4")(frames, 12.5)
+    assert (tmp_path / "a.mp4").read_bytes() == b"film"
+    arguments, length, first = ast.literal_eval(record.read_text())
+    width, height = 3 * play.CELL, 4 * play.CELL
+    assert length == width * height * 3 * (2 * 3 + 2 * 4)  # 3 steps, and an end that is seen 4 times as long
+    assert first == bytes(play.BACKGROUND)
+    assert [arguments[arguments.index(flag) + 1] for flag in ("-s", "-r")] == [f"{width}x{height}", "12.5"]
+    assert f"scale={width * 7}:{height * 7}:" in arguments[arguments.index("-vf") + 1]
+    program.write_text("#!/bin/sh\necho 'no such codec' >&2\nexit 1\n")
+    with pytest.raises(DiscorlError, match=r"could not make .*a\.mp4: no such codec; a GIF needs no ffmpeg"):
+        play.write_mp4(tmp_path / "a.mp4", frames)
+    program.unlink()
+    with pytest.raises(DiscorlError, match=r"needs ffmpeg, but .* is none"):
+        play.film_writer(tmp_path / "a.mp4")
+    assert (tmp_path / "a.mp4").read_bytes() == b"film"
+
+
+def test_a_film_can_be_seen(run: Path, tmp_path: Path) -> None:
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    odd = np.zeros((241, 301, 3), np.uint8)
+    odd[:, :, 0] = 200
+    play.film_writer(tmp_path / "a.mp4")([play.Frame(1, i, odd, None if i else "left", 0.0) for i in range(2)], 10.0)
+    shown = subprocess.run(
+        [
+            ffmpeg.get_ffmpeg_exe(),
+            "-loglevel",
+            "error",
+            "-i",
+            tmp_path / "a.mp4",
+            *["-f", "rawvideo", "-pix_fmt", "rgb24", "-"],
+        ],
+        capture_output=True,
+        check=True,
+    )
+    pixels = np.frombuffer(shown.stdout, np.uint8).reshape(5, 242, 302, 3)
+    assert abs(pixels[:, 100, 100].astype(int) - [200, 0, 0]).max() < 12
+
+
+def test_films_that_nobody_can_write_are_refused_before_playing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    with pytest.raises(DiscorlError, match=r"install it with: pip install 'discorl\[video\]'"):
+        play.film_writer(tmp_path / "a.mp4")
+    with pytest.raises(DiscorlError, match=r"films end in \.gif or \.mp4"):
+        play.film_writer(tmp_path / "a.avi")
+    play.film_writer(tmp_path / "a.gif")
 
 
 def test_mistakes_are_one_sentence(run: Path, tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ def test_atari() -> None:
         came = vector.step(np.array([0, t], np.int32))
         np.testing.assert_array_equal(came.obs[..., :-1], obs[..., 1:])  # the newest frame comes last
         obs = came.obs
+    env.open(2).reset(2**32 - 1)  # any seed of ours is one that ale-py takes
     with pytest.raises(DiscorlError, match="unknown environment 'atari:pongg'; did you mean 'pong'"):
         envs.make("atari:pongg")
 

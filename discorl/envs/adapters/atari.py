@@ -16,6 +16,7 @@ from discorl.envs.base import EnvSpec
 from discorl.envs.host import HostEnvironment
 from discorl.envs.spaces import Observations, flat_actions
 from discorl.errors import DiscorlError, near_matches
+from discorl.types import Observation
 
 STACK, SIDE, REPEAT = 4, 84, 4
 MAX_FRAMES = 108_000  # half an hour of play
@@ -27,6 +28,11 @@ OPTIONS = {
     "stack_num": STACK,
     "frameskip": REPEAT,
 }
+
+
+class Games(SameStep):
+    def reset(self, seed: int) -> Observation:
+        return super().reset(seed % 2**30)  # ale-py takes 32 bits with a sign, and counts up from the first
 
 
 def from_game(text: str) -> HostEnvironment:
@@ -46,7 +52,7 @@ def from_game(text: str) -> HostEnvironment:
     seen = Observations(jax.ShapeDtypeStruct((SIDE, SIDE, STACK), np.dtype(np.uint8)), _channels_last, _stacked)
     choice = flat_actions(vector(1).single_action_space, f"environment {full!r}")
     spec = EnvSpec(full, choice.total, seen.spec, stack=STACK, time_limit=MAX_FRAMES // REPEAT)
-    return HostEnvironment(spec, lambda size, render: SameStep(vector(size), choice, seen))
+    return HostEnvironment(spec, lambda size, render: Games(vector(size), choice, seen))
 
 
 def _channels_last(frames: Any) -> np.ndarray:
