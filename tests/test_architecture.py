@@ -25,6 +25,7 @@ LAYERS = [
     "envs.adapters",
     "envs.adapters.libraries",
     "envs.adapters.gym",
+    "envs.adapters.dm_env",
     "envs.adapters.atari",
     "envs.adapters.pure",
     "envs.adapters.gymnax",

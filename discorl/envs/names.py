@@ -10,7 +10,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from discorl.envs import probes, suites
-from discorl.envs.adapters import atari, gym, gymnax, minigrid, pgx
+from discorl.envs.adapters import atari, dm_env, gym, gymnax, minigrid, pgx
+from discorl.envs.adapters.libraries import how_to_install
 from discorl.envs.base import BatchedEnvironment, Environment
 from discorl.envs.catch import catch
 from discorl.envs.compliance import check
@@ -79,7 +80,7 @@ def listing() -> tuple[tuple[str, str], ...]:
     named = [(name, entry.description) for name, entry in NAMED.items()]
     families = [(f"{prefix}:{adapter.usage}", adapter.description) for prefix, adapter in ADAPTERS.items()]
     tasks = ("FAMILY:NUMBER", "another task of a discovery or held-out family, for example grid/goals:7")
-    yours = ("MODULE:ATTRIBUTE", "your own: a discorl.envs.Environment, a Gymnasium class, or a function making either")
+    yours = ("MODULE:ATTRIBUTE", "your own: a discorl.envs.Environment, a Gymnasium or dm_env class, or what makes one")
     return (*named, *families, tasks, yours)
 
 
@@ -103,7 +104,7 @@ def make(name: str) -> AnyEnvironment:
 
 
 def as_environment(given: Any) -> AnyEnvironment:
-    """An environment from whatever was given: a name, an environment of ours or of Gymnasium, or what makes one.
+    """An environment from whatever was given: a name, an environment of ours, Gymnasium or dm_env, or what makes one.
 
     Objects are checked for their types only, which takes no time; `check` would also run them.
     """
@@ -117,11 +118,18 @@ def _from_object(given: Any, source: str) -> AnyEnvironment:
         return given
     if gym.looks_like(given):
         return gym.from_object(given)
+    if dm_env.looks_like(given):
+        return dm_env.from_object(given)
     if callable(given):
         made = _called(given, source)
         if gym.looks_like(made) and not hasattr(made, "single_action_space"):
             made.close()
             return gym.from_maker(lambda render: _called(given, source), getattr(given, "__name__", source))
+        if dm_env.looks_like(made):
+            dm_env.close(made)
+            again = dm_env.seeded(given)
+            name = getattr(given, "__name__", source)
+            return dm_env.from_maker(lambda seed: _called(lambda: again(seed), source), name)
         given, source = made, f"what {source} returned"
         if isinstance(given, HostEnvironment):
             return given
@@ -163,7 +171,8 @@ def _imported(module_name: str, attribute: str) -> Any:
             raise DiscorlError(
                 f"unknown environment {name!r}, and there is no module {module_name!r}; {near_matches(name, NAMED)}"
             ) from error
-        raise DiscorlError(f"importing {module_name!r} raised {type(error).__name__}: {error}") from error
+        remedy = how_to_install(error)
+        raise DiscorlError(f"importing {module_name!r} raised {type(error).__name__}: {error}{remedy}") from error
     try:
         return operator.attrgetter(attribute)(module)
     except AttributeError:
