@@ -26,6 +26,7 @@ LAYERS = [
     "envs.adapters.libraries",
     "envs.adapters.gym",
     "envs.adapters.dm_env",
+    "envs.adapters.envpool",
     "envs.adapters.atari",
     "envs.adapters.pure",
     "envs.adapters.gymnax",

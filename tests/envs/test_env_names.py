@@ -52,10 +52,12 @@ def test_every_listed_name_can_be_made_and_has_one_line():
     families = [
         "catch:ROWSxCOLUMNS",
         "atari:GAME",
+        "envpool:ID",
         "gymnasium:ID",
         "gymnax:ID",
         "minatar:GAME",
         "pgx:ID",
+        "procgen:GAME",
         "xminigrid:ID",
     ]
     assert [name for name, _ in rows if ":" in name] == [*families, "FAMILY:NUMBER", "MODULE:ATTRIBUTE"]
