@@ -25,6 +25,7 @@ LAYERS = [
     "envs.adapters",
     "envs.adapters.libraries",
     "envs.adapters.gym",
+    "envs.adapters.crafter",
     "envs.adapters.dm_env",
     "envs.adapters.envpool",
     "envs.adapters.atari",
