@@ -33,6 +33,7 @@ LAYERS = [
     "envs.adapters.gymnax",
     "envs.adapters.pgx",
     "envs.adapters.minigrid",
+    "envs.adapters.jumanji",
     "envs.catch",
     "envs.probes",
     "envs.families",

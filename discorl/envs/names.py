@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from discorl.envs import probes, suites
-from discorl.envs.adapters import atari, crafter, dm_env, envpool, gym, gymnax, minigrid, pgx
+from discorl.envs.adapters import atari, crafter, dm_env, envpool, gym, gymnax, jumanji, minigrid, pgx
 from discorl.envs.adapters.libraries import how_to_install
 from discorl.envs.base import BatchedEnvironment, Environment
 from discorl.envs.catch import catch
@@ -71,6 +71,7 @@ ADAPTERS = {
     "envpool": Adapter("ID", "envpool, for example envpool:Breakout-v5", envpool.from_id),
     "gymnasium": Adapter("ID", "Gymnasium, for example gymnasium:CartPole-v1 or just CartPole-v1", gym.from_id),
     "gymnax": Adapter("ID", "gymnax, for example gymnax:CartPole-v1", gymnax.from_id),
+    "jumanji": Adapter("ID", "Jumanji, for example jumanji:Snake-v1", jumanji.from_id),
     "minatar": Adapter("GAME", "MinAtar of pgx: asterix, breakout, freeway, seaquest or space_invaders", pgx.minatar),
     "pgx": Adapter("ID", "any game of pgx for one player, for example pgx:2048", pgx.from_id),
     "procgen": Adapter("GAME", "Procgen: procgen:coinrun, or procgen:coinrun/hard/500 for 500 levels", envpool.procgen),

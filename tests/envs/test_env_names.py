@@ -56,6 +56,7 @@ def test_every_listed_name_can_be_made_and_has_one_line():
         "envpool:ID",
         "gymnasium:ID",
         "gymnax:ID",
+        "jumanji:ID",
         "minatar:GAME",
         "pgx:ID",
         "procgen:GAME",

@@ -62,7 +62,7 @@ def from_maker(make: Make, name: str) -> HostEnvironment:
     example = make(0)
     try:
         chosen = example.action_spec()
-        actions = flat_actions(_action_space(chosen), owner)
+        actions = flat_actions(action_space(chosen), owner)
         seen = observations(_observation_space(example.observation_spec()), owner)
     finally:
         close(example)
@@ -122,7 +122,8 @@ class BoundedArray(SimpleNamespace):
     """What `envs.spaces` asks of a space; the name is what people read in its refusals."""
 
 
-def _action_space(spec: Any) -> Any:
+def action_space(spec: Any) -> Any:
+    """Of bounded integers one choice, or several; of whatever else, something to be refused by its name."""
     if isinstance(spec, dict | list | tuple):
         return SimpleNamespace(spaces=spec)
     if not hasattr(spec, "minimum"):
