@@ -34,6 +34,7 @@ LAYERS = [
     "envs.adapters.pgx",
     "envs.adapters.minigrid",
     "envs.adapters.jumanji",
+    "envs.adapters.craftax",
     "envs.catch",
     "envs.probes",
     "envs.families",

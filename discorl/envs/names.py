@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from discorl.envs import probes, suites
-from discorl.envs.adapters import atari, crafter, dm_env, envpool, gym, gymnax, jumanji, minigrid, pgx
+from discorl.envs.adapters import atari, craftax, crafter, dm_env, envpool, gym, gymnax, jumanji, minigrid, pgx
 from discorl.envs.adapters.libraries import how_to_install
 from discorl.envs.base import BatchedEnvironment, Environment
 from discorl.envs.catch import catch
@@ -67,6 +67,7 @@ NAMED = {
 ADAPTERS = {
     "catch": Adapter("ROWSxCOLUMNS", "the same on a board of any size, for example catch:5x5", catch_of_size),
     "atari": Adapter("GAME", "Atari 2600, for example atari:pong, or atari:pong/full for all actions", atari.from_game),
+    "craftax": Adapter("classic", "Craftax-Classic in symbols: Crafter's game, compiled", craftax.from_name),
     "crafter": Adapter("reward", "Crafter, or crafter:noreward to explore without any", crafter.from_name),
     "envpool": Adapter("ID", "envpool, for example envpool:Breakout-v5", envpool.from_id),
     "gymnasium": Adapter("ID", "Gymnasium, for example gymnasium:CartPole-v1 or just CartPole-v1", gym.from_id),

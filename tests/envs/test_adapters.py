@@ -134,6 +134,18 @@ def test_environments_of_jumanji_that_will_not_do() -> None:
         envs.make("jumanji:LevelBasedForaging-v0")
 
 
+@pytest.mark.slow
+def test_craftax() -> None:
+    make = wanted("craftax.craftax_env", "craftax").make_craftax_env_from_name
+    world = make("Craftax-Classic-Symbolic-v1", auto_reset=False)
+
+    def step(key: Any, state: Any, action: Any) -> tuple:
+        obs, state, reward, over, _ = world.step(key, state, action)
+        return state, obs, reward, over, jnp.zeros((), bool)  # no clock within so few steps
+
+    agree("craftax:classic", lambda key: world.reset(key)[1], step)
+
+
 def test_atari() -> None:
     wanted("ale_py", "atari")
     env = envs.make("atari:pong")

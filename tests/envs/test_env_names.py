@@ -52,6 +52,7 @@ def test_every_listed_name_can_be_made_and_has_one_line():
     families = [
         "catch:ROWSxCOLUMNS",
         "atari:GAME",
+        "craftax:classic",
         "crafter:reward",
         "envpool:ID",
         "gymnasium:ID",
