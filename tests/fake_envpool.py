@@ -27,7 +27,6 @@ class Pool:
     After an end, the next step takes no action: it begins the next level.
     """
 
-    metadata = SimpleNamespace(get=lambda name: "NextStep")
     render_mode = None
     single_action_space = SimpleNamespace(n=15)
 

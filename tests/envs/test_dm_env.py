@@ -19,7 +19,8 @@ class Walk(dm_env.Environment):
     choice: Any = specs.BoundedArray((), np.int32, minimum=3, maximum=5)
 
     def __init__(self, seed: int = 1) -> None:
-        self.rng, self.t, self.x = np.random.default_rng(seed), 0, 0.0
+        self.rng: Any = np.random.default_rng(seed)
+        self.t, self.x = 0, 0.0
 
     def action_spec(self) -> Any:
         return self.choice

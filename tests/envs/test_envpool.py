@@ -69,9 +69,10 @@ def test_a_step_that_only_begins_a_level_is_no_experience(fake: Any) -> None:
     obs = vector.reset(3)
     levels = obs[:, 0, 0, 0].copy()
     assert len(set(levels)) > 1 and levels.max() < 50
-    for t in range(1, 4):
-        came = vector.step(np.full(4, t))
+    steps = [vector.step(np.full(4, t)) for t in range(1, 4)]
+    for t, came in enumerate(steps, 1):
         assert (came.reward == t).all() and came.real.all() and not came.first.any()
+    came = steps[-1]
     np.testing.assert_array_equal(came.terminated, [True, False] * 2)
     np.testing.assert_array_equal(came.truncated, [False, True] * 2)
     np.testing.assert_array_equal(came.final_obs[:, 5, 5, 2], levels + 3)  # a copy: the pool writes over its own

@@ -36,7 +36,8 @@ class Single:
     render_mode = DRAWN
 
     def __init__(self, make: Any) -> None:
-        self._make, self._env = make, None
+        self._make = make
+        self._env: Any = None
 
     def reset(self, seed: int | None = None) -> tuple[np.ndarray, dict]:
         if seed is not None:
