@@ -5,6 +5,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -99,13 +100,15 @@ def make(name: str) -> AnyEnvironment:
     if colon and prefix in suites.FAMILIES:
         return suites.numbered(prefix, rest)
     if gym.ID.fullmatch(name):
+        if colon:
+            _module(prefix, name)  # it registers the id; what is wrong with it is better said by us
         return gym.from_id(name)
     if colon and rest and all(part.isidentifier() for part in prefix.split(".")):
         env = _from_object(_imported(prefix, rest), source=name)
         if isinstance(env, Environment):
             check(env)
         return env
-    raise DiscorlError(f"unknown environment {name!r}; {near_matches(name, NAMED)}")
+    raise DiscorlError(f"unknown environment {name!r}; {_meant(name)}")
 
 
 def as_environment(given: Any) -> AnyEnvironment:
@@ -166,18 +169,28 @@ def _refusal(given: Any, source: str) -> DiscorlError:
     )
 
 
-def _imported(module_name: str, attribute: str) -> Any:
+def _meant(name: str) -> str:
+    """The end of a message about an unknown name: the family that was probably meant, near names, or all there are."""
+    prefix, colon, rest = name.partition(":")
+    close = get_close_matches(prefix, ADAPTERS, n=1, cutoff=0.7) if colon else []
+    return f"did you mean '{close[0]}:{rest}'?" if close else near_matches(name, NAMED)
+
+
+def _module(module_name: str, name: str) -> ModuleType:
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     except Exception as error:
         # Only if the module itself is what is missing was the name wrong; otherwise it is there and broken.
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            name = f"{module_name}:{attribute}"
             raise DiscorlError(
-                f"unknown environment {name!r}, and there is no module {module_name!r}; {near_matches(name, NAMED)}"
+                f"unknown environment {name!r}, and there is no module {module_name!r}; {_meant(name)}"
             ) from error
         remedy = how_to_install(error)
         raise DiscorlError(f"importing {module_name!r} raised {type(error).__name__}: {error}{remedy}") from error
+
+
+def _imported(module_name: str, attribute: str) -> Any:
+    module = _module(module_name, f"{module_name}:{attribute}")
     try:
         return operator.attrgetter(attribute)(module)
     except AttributeError:
