@@ -15,6 +15,7 @@ from discorl.types import Key, Observation
 
 EnvState = PyTree[Array]
 ACTION_MASK = "action_mask"  # entry of an observation: one flag per action, true where it is allowed
+LANES_PER_RESET = 16  # of environments whose reset is costly
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class EnvSpec:
     action_names: tuple[str, ...] = ()
     stack: int = 0  # frames along the last axis of [H, W, stack], of which each step brings one; 0: no stack
     time_limit: int = 0  # steps after which a clock ends an episode; 0: there is none, or nobody knows
+    costly_reset: bool = False  # a reset takes as long as many steps; see `step_batch`
 
 
 class TimeStep(NamedTuple):
@@ -111,12 +113,16 @@ def step_batch(
     """One step everywhere, then a reset where an episode ended.
 
     A reset is computed for every copy and kept where needed: inside one compiled program nobody can wait for the few.
+    Where a reset is costly, a loop computes a few of those needed at a time instead. The numbers are the same.
     """
     keys = jax.random.split(key, (2, size))
     env_state, timestep = jax.vmap(env.step)(keys[0], state.env, action.astype(jnp.int32))
     ended = timestep.terminated | timestep.truncated
-    begun = jax.vmap(env.reset)(keys[1])
-    env_state, obs = strip_weak_types(_where(ended, begun, (env_state, timestep.obs)))
+    if env.spec.costly_reset:
+        env_state, obs = _begin_a_few_at_a_time(env, keys[1], ended, strip_weak_types((env_state, timestep.obs)))
+    else:
+        begun = jax.vmap(env.reset)(keys[1])
+        env_state, obs = strip_weak_types(_where(ended, begun, (env_state, timestep.obs)))
 
     reward = strip_weak_types(timestep.reward)
     episode_return = state.episode_return + reward
@@ -136,6 +142,20 @@ def step_batch(
         end=end,
         final_obs=strip_weak_types(timestep.obs) if keep_final_obs else (),
     )
+
+
+def _begin_a_few_at_a_time(env: Environment, keys: Key, ended: Bool[Array, " B"], lanes: PyTree) -> PyTree:
+    """States and observations of all lanes, those that ended replaced by what a reset with their key gives."""
+    few = -(-ended.size // LANES_PER_RESET)
+
+    def begin(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
+        left, lanes = carry
+        at = jnp.argsort(~left)[:few]  # those that wait come first
+        begun = strip_weak_types(jax.vmap(env.reset)(keys[at]))
+        kept = _where(left[at], begun, jax.tree.map(lambda x: x[at], lanes))
+        return left.at[at].set(False), jax.tree.map(lambda x, new: x.at[at].set(new), lanes, kept)
+
+    return lax.while_loop(lambda carry: carry[0].any(), begin, (ended, lanes))[1]
 
 
 def strip_weak_types(tree: PyTree) -> PyTree[Array]:

@@ -5,12 +5,14 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from discorl.envs import probes, suites
-from discorl.envs.adapters import atari, gym, gymnax, minigrid, pgx
+from discorl.envs.adapters import atari, craftax, crafter, dm_env, envpool, gym, gymnax, jumanji, minigrid, pgx
+from discorl.envs.adapters.libraries import how_to_install
 from discorl.envs.base import BatchedEnvironment, Environment
 from discorl.envs.catch import catch
 from discorl.envs.compliance import check
@@ -66,10 +68,15 @@ NAMED = {
 ADAPTERS = {
     "catch": Adapter("ROWSxCOLUMNS", "the same on a board of any size, for example catch:5x5", catch_of_size),
     "atari": Adapter("GAME", "Atari 2600, for example atari:pong, or atari:pong/full for all actions", atari.from_game),
+    "craftax": Adapter("classic", "Craftax-Classic in symbols: Crafter's game, compiled", craftax.from_name),
+    "crafter": Adapter("reward", "Crafter, or crafter:noreward to explore without any", crafter.from_name),
+    "envpool": Adapter("ID", "envpool, for example envpool:Breakout-v5", envpool.from_id),
     "gymnasium": Adapter("ID", "Gymnasium, for example gymnasium:CartPole-v1 or just CartPole-v1", gym.from_id),
     "gymnax": Adapter("ID", "gymnax, for example gymnax:CartPole-v1", gymnax.from_id),
+    "jumanji": Adapter("ID", "Jumanji, for example jumanji:Snake-v1", jumanji.from_id),
     "minatar": Adapter("GAME", "MinAtar of pgx: asterix, breakout, freeway, seaquest or space_invaders", pgx.minatar),
     "pgx": Adapter("ID", "any game of pgx for one player, for example pgx:2048", pgx.from_id),
+    "procgen": Adapter("GAME", "Procgen: procgen:coinrun, or procgen:coinrun/hard/500 for 500 levels", envpool.procgen),
     "xminigrid": Adapter("ID", "XLand-MiniGrid, for example xminigrid:MiniGrid-Empty-8x8", minigrid.from_id),
 }
 
@@ -79,7 +86,7 @@ def listing() -> tuple[tuple[str, str], ...]:
     named = [(name, entry.description) for name, entry in NAMED.items()]
     families = [(f"{prefix}:{adapter.usage}", adapter.description) for prefix, adapter in ADAPTERS.items()]
     tasks = ("FAMILY:NUMBER", "another task of a discovery or held-out family, for example grid/goals:7")
-    yours = ("MODULE:ATTRIBUTE", "your own: a discorl.envs.Environment, a Gymnasium class, or a function making either")
+    yours = ("MODULE:ATTRIBUTE", "your own: a discorl.envs.Environment, a Gymnasium or dm_env class, or what makes one")
     return (*named, *families, tasks, yours)
 
 
@@ -93,17 +100,19 @@ def make(name: str) -> AnyEnvironment:
     if colon and prefix in suites.FAMILIES:
         return suites.numbered(prefix, rest)
     if gym.ID.fullmatch(name):
+        if colon:
+            _module(prefix, name)  # it registers the id; what is wrong with it is better said by us
         return gym.from_id(name)
     if colon and rest and all(part.isidentifier() for part in prefix.split(".")):
         env = _from_object(_imported(prefix, rest), source=name)
         if isinstance(env, Environment):
             check(env)
         return env
-    raise DiscorlError(f"unknown environment {name!r}; {near_matches(name, NAMED)}")
+    raise DiscorlError(f"unknown environment {name!r}; {_meant(name)}")
 
 
 def as_environment(given: Any) -> AnyEnvironment:
-    """An environment from whatever was given: a name, an environment of ours or of Gymnasium, or what makes one.
+    """An environment from whatever was given: a name, an environment of ours, Gymnasium or dm_env, or what makes one.
 
     Objects are checked for their types only, which takes no time; `check` would also run them.
     """
@@ -117,11 +126,18 @@ def _from_object(given: Any, source: str) -> AnyEnvironment:
         return given
     if gym.looks_like(given):
         return gym.from_object(given)
+    if dm_env.looks_like(given):
+        return dm_env.from_object(given)
     if callable(given):
         made = _called(given, source)
         if gym.looks_like(made) and not hasattr(made, "single_action_space"):
             made.close()
             return gym.from_maker(lambda render: _called(given, source), getattr(given, "__name__", source))
+        if dm_env.looks_like(made):
+            dm_env.close(made)
+            again = dm_env.seeded(given)
+            name = getattr(given, "__name__", source)
+            return dm_env.from_maker(lambda seed: _called(lambda: again(seed), source), name)
         given, source = made, f"what {source} returned"
         if isinstance(given, HostEnvironment):
             return given
@@ -153,17 +169,28 @@ def _refusal(given: Any, source: str) -> DiscorlError:
     )
 
 
-def _imported(module_name: str, attribute: str) -> Any:
+def _meant(name: str) -> str:
+    """The end of a message about an unknown name: the family that was probably meant, near names, or all there are."""
+    prefix, colon, rest = name.partition(":")
+    close = get_close_matches(prefix, ADAPTERS, n=1, cutoff=0.7) if colon else []
+    return f"did you mean '{close[0]}:{rest}'?" if close else near_matches(name, NAMED)
+
+
+def _module(module_name: str, name: str) -> ModuleType:
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     except Exception as error:
         # Only if the module itself is what is missing was the name wrong; otherwise it is there and broken.
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            name = f"{module_name}:{attribute}"
             raise DiscorlError(
-                f"unknown environment {name!r}, and there is no module {module_name!r}; {near_matches(name, NAMED)}"
+                f"unknown environment {name!r}, and there is no module {module_name!r}; {_meant(name)}"
             ) from error
-        raise DiscorlError(f"importing {module_name!r} raised {type(error).__name__}: {error}") from error
+        remedy = how_to_install(error)
+        raise DiscorlError(f"importing {module_name!r} raised {type(error).__name__}: {error}{remedy}") from error
+
+
+def _imported(module_name: str, attribute: str) -> Any:
+    module = _module(module_name, f"{module_name}:{attribute}")
     try:
         return operator.attrgetter(attribute)(module)
     except AttributeError:

@@ -112,6 +112,7 @@ def observations(space: Any, owner: str) -> Observations:
             f"{owner} has observations of a kind that no network here can see ({type(space).__name__}): "
             "wrap it so that its observation space is a Box, Discrete, or a Dict or Tuple of them"
         )
+    shape = tuple(int(n) for n in shape)
     kept = np.dtype(NARROW.get(np.dtype(dtype).name, dtype))
 
     def batched(given: Any) -> np.ndarray:
@@ -127,7 +128,7 @@ def observations(space: Any, owner: str) -> Observations:
                 )
         return np.stack(rows).astype(kept, copy=False)
 
-    return Observations(jax.ShapeDtypeStruct(tuple(shape), kept), batched, stacked)
+    return Observations(jax.ShapeDtypeStruct(shape, kept), batched, stacked)
 
 
 def _one_hot(count: int, start: int, owner: str) -> Observations:

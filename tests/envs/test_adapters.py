@@ -108,6 +108,44 @@ def test_minigrid() -> None:
     agree("xminigrid:MiniGrid-Empty-5x5", lambda key: world.reset(params, key), step)
 
 
+@pytest.mark.parametrize(
+    "name, limit, action_of",
+    [("Snake-v1", 4000, lambda a: a), ("Tetris-v0", 400, lambda a: jnp.stack([a // 10, a % 10]))],
+)
+def test_jumanji(name: str, limit: int, action_of: Callable) -> None:
+    world = wanted("jumanji", "jumanji").make(name)
+
+    def step(key: Any, state: Any, action: Any) -> tuple:
+        state, came = world.step(state, action_of(action))
+        obs = dict(came.observation._asdict())
+        obs |= {"step_count": obs["step_count"] / limit, "action_mask": obs["action_mask"].reshape(-1)}
+        return state, obs, came.reward, came.last() & (came.discount == 0), came.last() & (came.discount == 1)
+
+    agree(f"jumanji:{name}", lambda key: world.reset(key)[0], step)
+
+
+def test_environments_of_jumanji_that_will_not_do() -> None:
+    wanted("jumanji", "jumanji")
+    with pytest.raises(DiscorlError, match="'jumanji:Snak-v1'; did you mean 'Snake-v1'"):
+        envs.make("jumanji:Snak-v1")
+    with pytest.raises(DiscorlError, match="which makes 729 combinations"):
+        envs.make("jumanji:Sudoku-v0")
+    with pytest.raises(DiscorlError, match="gives 2 rewards, one to each of its agents"):
+        envs.make("jumanji:LevelBasedForaging-v0")
+
+
+@pytest.mark.slow
+def test_craftax() -> None:
+    make = wanted("craftax.craftax_env", "craftax").make_craftax_env_from_name
+    world = make("Craftax-Classic-Symbolic-v1", auto_reset=False)
+
+    def step(key: Any, state: Any, action: Any) -> tuple:
+        obs, state, reward, over, _ = world.step(key, state, action)
+        return state, obs, reward, over, jnp.zeros((), bool)  # no clock within so few steps
+
+    agree("craftax:classic", lambda key: world.reset(key)[1], step)
+
+
 def test_atari() -> None:
     wanted("ale_py", "atari")
     env = envs.make("atari:pong")

@@ -1,5 +1,7 @@
 """Batching and auto-reset against a plain Python loop over single environments."""
 
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -193,3 +195,28 @@ def test_a_population_is_a_vmap(key):
 def test_a_batch_needs_environments(size):
     with pytest.raises(DiscorlError, match=f"at least 1 environment, got {size}"):
         batch(catch(), size)
+
+
+@pytest.mark.parametrize("size", [1, 40])
+def test_costly_resets_a_few_at_a_time_give_the_same_numbers(size):
+    """Also for batches side by side. The clock ends many lanes at once, more than one turn of the loop begins."""
+    env = walk()
+    costly = env._replace(spec=replace(env.spec, costly_reset=True))
+
+    def run(env, key):
+        batched = batch(env, size, keep_final_obs=True)
+
+        def advance(state, key):
+            return batched.step(key, state, jax.random.randint(key, (size,), 0, 2, jnp.int32))
+
+        state, obs = batched.reset(key)
+        state, history = jax.lax.scan(advance, state, jax.random.split(key, 2 * T))
+        return obs, history, state.env.position, jax.random.key_data(state.env.key)
+
+    keys = jax.random.split(jax.random.key(1), 2)
+    plain, few = (jax.jit(jax.vmap(partial(run, x)))(keys) for x in (env, costly))
+    jax.tree.map(np.testing.assert_array_equal, plain, few)
+    at_once = np.asarray(plain[1].first).sum(-1).max()
+    assert at_once > 6 or size == 1
+    assert " while[" in str(jax.make_jaxpr(partial(run, costly))(keys[0]))
+    assert " while[" not in str(jax.make_jaxpr(partial(run, env))(keys[0]))

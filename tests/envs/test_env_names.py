@@ -52,10 +52,15 @@ def test_every_listed_name_can_be_made_and_has_one_line():
     families = [
         "catch:ROWSxCOLUMNS",
         "atari:GAME",
+        "craftax:classic",
+        "crafter:reward",
+        "envpool:ID",
         "gymnasium:ID",
         "gymnax:ID",
+        "jumanji:ID",
         "minatar:GAME",
         "pgx:ID",
+        "procgen:GAME",
         "xminigrid:ID",
     ]
     assert [name for name, _ in rows if ":" in name] == [*families, "FAMILY:NUMBER", "MODULE:ATTRIBUTE"]
@@ -84,6 +89,8 @@ def test_catch_of_any_size_and_its_name_leads_back_to_it(name, shape):
         ("grid/keys:99999999999", "tasks are numbered from 0 to 4294967295"),
         ("nowhere.to_be:found", "unknown environment 'nowhere.to_be:found', and there is no module 'nowhere.to_be'"),
         ("discorl.no_such_part:x", "there is no module 'discorl.no_such_part'"),
+        ("craftx:classic", "and there is no module 'craftx'; did you mean 'craftax:classic'?"),
+        ("jumanjy:Snake-v1", "and there is no module 'jumanjy'; did you mean 'jumanji:Snake-v1'?"),
         ("a path/x.py:env", "unknown environment 'a path/x.py:env'; "),
         ("catch:", "'catch:' gives no board size; write catch:ROWSxCOLUMNS"),
         ("catch:5", "'catch:5' gives no board size; write catch:ROWSxCOLUMNS"),

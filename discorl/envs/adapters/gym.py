@@ -169,9 +169,9 @@ class _Vector:
     def size(self) -> int:
         return int(self._vector.num_envs)
 
-    def reset(self, seed: int) -> Observation:
+    def reset(self, seed: int | None) -> Observation:
         self._ended = np.zeros(self.size, bool)
-        return self._seen.batched(self._vector.reset(seed=int(seed))[0])
+        return self._seen.batched(self._vector.reset(seed=None if seed is None else int(seed))[0])
 
     def _step(self, action: np.ndarray) -> tuple[HostStep, dict[str, Any]]:
         """As if observations were final ones and nothing had been reset."""

@@ -5,6 +5,8 @@ from types import ModuleType
 
 from discorl.errors import DiscorlError
 
+OWN_MODULES_NEED = {"gymnasium": "gym", "dm_env": "dm-env"}  # libraries to write environments with, and their extras
+
 
 def library(module: str, extra: str, wanted: str) -> ModuleType:
     """The module, or how to get it; `wanted` names the environment that needs it."""
@@ -16,3 +18,9 @@ def library(module: str, extra: str, wanted: str) -> ModuleType:
         raise DiscorlError(
             f"{wanted} needs the library {root}, but {missing}; install it with: pip install 'discorl[{extra}]'"
         ) from error
+
+
+def how_to_install(error: Exception) -> str:
+    """The end of a sentence about a module of somebody's that misses a library; empty if nothing is known."""
+    extra = OWN_MODULES_NEED.get(getattr(error, "name", None) or "")
+    return f"; install it with: pip install 'discorl[{extra}]'" if extra else ""
