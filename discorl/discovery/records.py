@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from discorl import events, rule_files
+from discorl import events, rule_files, runs
 from discorl.discovery.build import Discovery
 from discorl.discovery.life import WindowInfo
 from discorl.discovery.population import MetaInfo, PopulationState
@@ -107,7 +107,7 @@ def _mean(values: Any) -> float:
 def encode(row: MetaRow) -> str:
     """One line of JSON; what is not known is null."""
     values = row._replace(cohorts={name: c._asdict() for name, c in row.cohorts.items()})._asdict()
-    return json.dumps(_without_nan(values), allow_nan=False)
+    return json.dumps(runs.without_nan(values), allow_nan=False)
 
 
 def decode(line: str) -> MetaRow:
@@ -137,12 +137,6 @@ def append(lines: Path, board: Path, row: MetaRow) -> None:
     scalars = {f"{name}/{key}": float(x) for name, c in row.cohorts.items() for key, x in c._asdict().items()}
     scalars |= {"rule/update_norm": row.update_norm, "rule/seconds": row.seconds}
     events.append(board, row.step, {tag: x for tag, x in scalars.items() if math.isfinite(x)})
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_nan(v) for name, v in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def save_rule(path: Path, made: Discovery, state: PopulationState, seconds: float) -> None:

@@ -32,7 +32,8 @@ OPTIONS = {
 
 class Games(SameStep):
     def reset(self, seed: int | None) -> Observation:
-        return super().reset(None if seed is None else seed % 2**30)  # ale-py takes 32 bits with a sign, and counts up from the first
+        # ale-py takes 32 bits with a sign, and counts up from the first
+        return super().reset(None if seed is None else seed % 2**30)
 
 
 def from_game(text: str) -> HostEnvironment:
