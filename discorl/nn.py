@@ -164,58 +164,17 @@ def lstm_unroll_backwards(params: Linear, x: Float[Array, "T B I"], reset: Bool[
 
     The input product does not depend on the state: it is one large product outside the loop.
     """
-    inputs = x.shape[-1]
+    inputs, width = x.shape[-1], params.b.shape[0] // 4
     from_input = add_bias(product(x, params.w[:inputs]), params.b)
-    return _recur(params.w[inputs:], from_input, 1 - reset.astype(x.dtype)[..., None])
+    recurrent = params.w[inputs:]
 
+    def step(state: LSTMState, at: tuple[Array, Array]) -> tuple[LSTMState, Array]:
+        gates, clear = at
+        keep = 1 - clear.astype(gates.dtype)[:, None]
+        state = lstm_gates(gates + (keep * state.hidden) @ recurrent, keep * state.cell)
+        return state, state.hidden
 
-@jax.custom_vjp
-def _recur(
-    recurrent: Float[Array, "H H4"], from_input: Float[Array, "T B H4"], keep: Float[Array, "T B 1"]
-) -> Float[Array, "T B H"]:
-    return _recur_forward(recurrent, from_input, keep)[0]
-
-
-def _recur_forward(recurrent: Array, from_input: Array, keep: Array) -> tuple[Array, tuple]:
-    def step(state: LSTMState, at: tuple[Array, Array]) -> tuple[LSTMState, tuple[LSTMState, Array]]:
-        gates, keep = at
-        gates = gates + (keep * state.hidden) @ recurrent
-        state = lstm_gates(gates, keep * state.cell)
-        return state, (state, gates)
-
-    start = zero_lstm_state(recurrent.shape[0], from_input.shape[1:2])
-    start = jax.tree.map(lambda s: s.astype(from_input.dtype), start)
+    start = zero_lstm_state(width, x.shape[1:2])
+    start = jax.tree.map(lambda s: s.astype(x.dtype), start)
     # four steps per turn of the loop: a fifth faster on CPU, more of them make it slower again
-    _, (states, gates) = jax.lax.scan(step, start, (from_input, keep), reverse=True, unroll=4)
-    return states.hidden, (recurrent, keep, states, gates)
-
-
-def _recur_backward(saved: tuple, wanted: Float[Array, "T B H"]) -> tuple[Array, Array, Array]:
-    """By hand, so that the loop holds what must be in a loop: one product and a few multiplications per step.
-
-    The gradient of the recurrent weights is one product over all steps; differentiated automatically, the loop would
-    add up a whole matrix at every step.
-    """
-    recurrent, keep, states, gates = saved
-    # the state before step t is that of step t + 1, if it was kept
-    before = jax.tree.map(lambda x: keep * jnp.concatenate([x[1:], jnp.zeros_like(x[:1])]), states)
-    i, g, f, o = jnp.split(gates, 4, axis=-1)
-    i, f, o, g = sigmoid(i), sigmoid(f + 1), sigmoid(o), jnp.tanh(g)
-    top = jnp.tanh(states.cell)
-    by_hidden = o * (1 - jnp.square(top)), top * o * (1 - o)  # d cell, d o
-    by_cell = g * i * (1 - i), i * (1 - jnp.square(g)), before.cell * f * (1 - f)  # d i, d g, d f
-
-    def step(carry: tuple[Array, Array], at: tuple) -> tuple[tuple[Array, Array], Array]:
-        (d_hidden, d_cell), (wanted, keep, forget, (h_c, h_o), (c_i, c_g, c_f)) = carry, at
-        d_hidden = d_hidden + wanted
-        d_cell = d_cell + d_hidden * h_c
-        d_gates = jnp.concatenate([d_cell * c_i, d_cell * c_g, d_cell * c_f, d_hidden * h_o], axis=-1)
-        return (keep * (d_gates @ recurrent.T), keep * d_cell * forget), d_gates
-
-    start = jnp.zeros_like(wanted[0]), jnp.zeros_like(wanted[0])
-    _, d_gates = jax.lax.scan(step, start, (wanted, keep, f, by_hidden, by_cell))
-    rows = lambda x: x.reshape(-1, x.shape[-1])  # noqa: E731
-    return rows(before.hidden).T @ rows(d_gates), d_gates, jnp.zeros_like(keep)
-
-
-_recur.defvjp(_recur_forward, _recur_backward)
+    return jax.lax.scan(step, start, (from_input, reset), reverse=True, unroll=4)[1]

@@ -84,30 +84,3 @@ def test_gru_step_equals_its_equations() -> None:
     new = np.tanh(from_input[:, 6:] + reset * from_hidden[:, 6:])
     got = jax.jit(nn.gru_gates)(*(x.astype(np.float32) for x in (from_input, from_hidden, hidden)))
     np.testing.assert_allclose(got, keep * hidden + (1 - keep) * new, rtol=1e-5, atol=1e-6)
-
-
-def test_the_backward_pass_of_the_unrolled_lstm_is_that_of_its_steps() -> None:
-    """Written by hand; here it meets automatic differentiation of one step after the other."""
-    rng = np.random.default_rng(3)
-    steps, batch, inputs, width = 5, 3, 4, 6
-    with jax.enable_x64(True):
-        draw = lambda *shape: jnp.asarray(rng.standard_normal(shape))  # noqa: E731
-        params = nn.Linear(w=draw(inputs + width, 4 * width), b=draw(4 * width))
-        x, weights = draw(steps, batch, inputs), draw(steps, batch, width)
-        reset = jnp.asarray(rng.random((steps, batch)) < 0.3)
-
-        def unrolled(params: nn.Linear, x: jax.Array) -> jax.Array:
-            return (weights * nn.lstm_unroll_backwards(params, x, reset)).sum()
-
-        def stepwise(params: nn.Linear, x: jax.Array) -> jax.Array:
-            state = jax.tree.map(lambda s: s.astype(x.dtype), nn.zero_lstm_state(width, (batch,)))
-            total = jnp.zeros(())
-            for t in reversed(range(steps)):
-                kept = jax.tree.map(lambda s, t=t: jnp.where(reset[t][:, None], 0, s), state)
-                state = nn.lstm_step(params, x[t], kept)
-                total = total + (weights[t] * state.hidden).sum()
-            return total
-
-        got, expected = (jax.grad(f, argnums=(0, 1))(params, x) for f in (unrolled, stepwise))
-        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
