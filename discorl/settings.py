@@ -130,6 +130,8 @@ def resolve(settings: Settings, rule: str, advice: Mapping[str, Any] | None = No
     own = {**DEFAULTS, **RULE_DEFAULTS.get(rule, {}), **(advice or {}), **SIZE_DEFAULTS, **agent}
     if settings.steps is not None:
         del own["updates"]
+    # left open, a replay holds at least the rollout that one asks for
+    own["replay_size"] = max(own["replay_size"], settings.envs or own["envs"])
     return replace(settings, **{name: value for name, value in own.items() if getattr(settings, name) is None})
 
 

@@ -40,9 +40,8 @@ def main() -> None:
         discover.discover("small", meta_steps=args.meta_steps, seed=args.seed, run_dir=run, progress=show, **sizes)
         rule = str(Path(run) / "rule.npz")
         agent: dict[str, Any] = {"hidden": (64, 64), "model_width": 32, "head_hidden": (32,)}  # as in discovery
-        updates = 5 if args.tiny else 400
-        training: dict[str, Any] = {"envs": 32, "batch": 32, "rollout": 8, "replay_share": 0.0, "updates": updates}
-        result = discorl.train("catch:5x5", rule=rule, **training, **agent)
+        # environments, batch, rollout and learning rate are those of the discovery: its record lies in the rule's file
+        result = discorl.train("catch:5x5", rule=rule, updates=5 if args.tiny else 400, **agent)
     print(f"a fresh agent trained by it: average return {result.greedy.mean():.2f}")
 
 

@@ -40,6 +40,8 @@ def test_training_takes_over_what_the_rule_was_discovered_with(tmp_path: Path) -
     assert full.learning_rate == pytest.approx(0.0032)
     own = experiment.build(tiny.ENV, rule, "mlp", settings.make({"envs": 6, "mask": "reference"})).settings
     assert (own.envs, own.mask, own.batch) == (6, "reference", 4)
+    many = experiment.build(tiny.ENV, rule, "mlp", settings.make({"envs": 12})).settings
+    assert many.replay_size == 12, "what is left open makes room for what was asked for"
 
 
 @pytest.mark.parametrize("record", [None, [], {"envs": [1], "learning_rates": [1]}, {"learning_rates": [0.0, -1.0]}])
