@@ -58,7 +58,7 @@ class Discovery(NamedTuple):
 
 def build(asked: DiscoverySettings) -> Discovery:
     """Trains nothing."""
-    suites.for_discovery(asked.suite)  # a mistake there is found first
+    families = suites.for_discovery(asked.suite)
     config, first = asked.rule_config, None
     if asked.rule is not None:  # a rule brings its sizes along
         file = rule_files.load(rule_files.find(asked.rule))
@@ -70,7 +70,7 @@ def build(asked: DiscoverySettings) -> Discovery:
     outer = _outer(asked)
     cohorts = []
     sizes = {"hidden": asked.hidden, "model_width": asked.model_width, "head_hidden": asked.head_hidden}
-    for group in by_actions(suites.for_discovery(asked.suite)):
+    for group in by_actions(families):
         alike = together(group)
         network = networks.flat(networks.mlp(alike.spec, rule.needs, **sizes))
         cohorts.append(make_cohort(alike, network, rule, _life(asked), outer, gradient))

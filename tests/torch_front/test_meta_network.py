@@ -6,6 +6,7 @@ import torch
 import torch_cases as cases
 from torch import Tensor
 
+from discorl import rule_files
 from discorl_torch.rule import DiscoRule
 from discorl_torch.types import Digest, Experience, Rollout, View
 
@@ -118,6 +119,16 @@ def test_gradients_reach_the_weights_once_asked_for():
     assert "lstm/~/meta_lstm/~unroll/mlp/~/linear_0/w" not in silent
     assert rule.digest_state(torch.rand(2, 6))[0].requires_grad
     assert rule.digest(torch.rand(2, 6), torch.rand(2, 9)).z_lifetime.requires_grad
+
+
+def test_a_rule_in_the_box_is_found_by_its_name_and_is_the_default(tmp_path, monkeypatch):
+    monkeypatch.setattr(rule_files, "BUNDLED", tmp_path)
+    rule = cases.tiny_rule(activation="silu")
+    rule.to_file(tmp_path / "disco-mini.npz")
+    for found in (DiscoRule.from_file("disco-mini"), DiscoRule.from_file()):
+        assert (found.name, found.config) == ("disco-mini", rule.config)
+        for name, x in rule.weights.items():
+            torch.testing.assert_close(found.weights[name], x, rtol=0, atol=0)
 
 
 def test_a_rule_survives_its_file(tmp_path):
