@@ -124,12 +124,8 @@ def max_pool(x: Float[Array, "N H W C"], window: int = 3, stride: int = 2) -> Fl
 def lstm_gates(gates: Float[Array, "*S H4"], cell: Float[Array, "*S H"]) -> LSTMState:
     """Gates in the order i, g, f, o:  c' = σ(f+1)·c + σ(i)·tanh(g),  h' = σ(o)·tanh(c')."""
     i, g, f, o = jnp.split(gates, 4, axis=-1)
-    cell = sigmoid(f + 1) * cell + sigmoid(i) * jnp.tanh(g)
-    return LSTMState(hidden=sigmoid(o) * jnp.tanh(cell), cell=cell)
-
-
-def sigmoid(x: Float[Array, "*S"]) -> Float[Array, "*S"]:
-    return 0.5 * jnp.tanh(0.5 * x) + 0.5  # no division: 15 % off a whole LSTM step on CPU
+    cell = jax.nn.sigmoid(f + 1) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return LSTMState(hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell)
 
 
 def init_lstm(key: Key, inputs: int, width: int) -> Linear:
@@ -150,8 +146,8 @@ def gru_gates(
     product; +1 for the reason the LSTM's forget gate has it: a newborn memory should last.
     """
     (r_x, u_x, n_x), (r_h, u_h, n_h) = (jnp.split(x, 3, axis=-1) for x in (from_input, from_hidden))
-    keep = sigmoid(u_x + u_h + 1)
-    return keep * hidden + (1 - keep) * jnp.tanh(n_x + sigmoid(r_x + r_h) * n_h)
+    keep = jax.nn.sigmoid(u_x + u_h + 1)
+    return keep * hidden + (1 - keep) * jnp.tanh(n_x + jax.nn.sigmoid(r_x + r_h) * n_h)
 
 
 def zero_lstm_state(width: int, batch: tuple[int, ...] = ()) -> LSTMState:
