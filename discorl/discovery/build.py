@@ -59,6 +59,8 @@ class Discovery(NamedTuple):
 def build(asked: DiscoverySettings) -> Discovery:
     """Trains nothing."""
     families = suites.for_discovery(asked.suite)
+    if asked.meta_decay is None:
+        asked = replace(asked, meta_decay=asked.meta_steps)
     config, first = asked.rule_config, None
     if asked.rule is not None:  # a rule brings its sizes along
         file = rule_files.load(rule_files.find(asked.rule))

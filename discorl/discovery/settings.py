@@ -37,7 +37,7 @@ class DiscoverySettings:
     suite: str = _what("catch", "environments to discover on: a suite or a family of `discorl envs`")
     rule: str | None = _what(None, "rule to start from, by name or file; without one, from random weights")
 
-    meta_steps: int = _count(500, "meta-steps")
+    meta_steps: int = _count(1000, "meta-steps")
     agents: int = _count(4, "agents of each family of environments")
     at_once: int | None = _count(None, "agents computed side by side; the others wait their turn (default: all)")
     window: int = _count(3, "updates that a meta-gradient goes through")
@@ -47,30 +47,32 @@ class DiscoverySettings:
     pairs: int = _count(4, "evolution: pairs of perturbations per agent")
     meta_learning_rate: float = _count(5e-3, "step size of the rule")
     meta_warmup: int = _amount(0, "meta-steps until that step size is reached")
-    meta_decay: int = _amount(0, "meta-steps until it has decayed to zero; 0: it stays")
+    meta_decay: int | None = _amount(
+        None, "meta-steps until it has decayed to zero; 0: it stays (default: all meta-steps)"
+    )
     max_meta_update: float = _count(1.0, "bound on each number of the rule's Adam step")
     optimizer: str = _what("agent", "agent: one Adam per agent, steps averaged; single: one on the mean gradient")
-    clip: str = _what("none", "of each agent's meta-gradient: none, norm or element")
-    clip_at: float = _count(1.0, "where to clip it")
+    clip: str = _what("norm", "of each agent's meta-gradient: none, norm or element")
+    clip_at: float = _count(1e-3, "where to clip it")
     validation_envs: int = _count(32, "fresh trajectories that judge an agent")
     validation_rollout: int = _count(16, "their steps")
-    policy_entropy: float = _amount(1e-2, "weight of the policy's entropy")
+    policy_entropy: float = _amount(3e-3, "weight of the policy's entropy")
     prediction_entropy: float = _amount(1e-3, "weight of the predictions' entropy")
     target_mean: float = _amount(1e-3, "weight that keeps targets centred")
-    target_kl: float = _amount(1e-2, "weight that keeps the policy target close to the slow policy")
-    value_hidden: tuple[int, ...] = _count((256, 256), "layers of the value function that judges")
-    value_learning_rate: float = _count(1e-3, "its step size")
+    target_kl: float = _amount(2e-3, "weight that keeps the policy target close to the slow policy")
+    value_hidden: tuple[int, ...] = _count((64, 64), "layers of the value function that judges")
+    value_learning_rate: float = _count(3e-3, "its step size")
     value_discount: float = _amount(0.99, "its discount")
     value_trace_decay: float = _amount(0.95, "its λ")
     alignment: str = _what("correct", "rewards that judge an action: correct, or reference (as the released code)")
 
-    envs: int = _agent(32, "environments of an agent")
-    batch: int = _agent(32, "trajectories per update")
-    rollout: int = _agent(8, "steps per trajectory")
-    replay_size: int = _agent(32, "trajectories kept for replay")
-    replay_share: float = _agent(0.0, "share of a batch that is replayed, 0 to 1", least="zero")
+    envs: int = _agent(8, "environments of an agent")
+    batch: int = _agent(16, "trajectories per update")
+    rollout: int = _agent(16, "steps per trajectory")
+    replay_size: int = _agent(256, "trajectories kept for replay")
+    replay_share: float = _agent(0.5, "share of a batch that is replayed, 0 to 1", least="zero")
     behaviour: str = _what("current", "who acts within a window: current policy, or the one of its start")
-    mask: str = _what("reference", "steps that count: reference (not the first of an episode) or all")
+    mask: str = _what("all", "steps that count: reference (not the first of an episode) or all")
     lifetimes: tuple[int, ...] = _agent((400,), "lengths of lives in updates, drawn as likely as they are short")
     learning_rates: tuple[float, ...] = _agent((1e-2, 1e-2), "least and greatest step size of agents, drawn at birth")
     hidden: tuple[int, ...] = _agent((64, 64), "widths of the torso's layers")
@@ -106,6 +108,11 @@ class DiscoverySettings:
                 raise DiscorlError(f"{name} cannot be {value!r}; it is one of {', '.join(choices)}")
         if len(self.learning_rates) != 2 or self.learning_rates[0] > self.learning_rates[1]:
             raise DiscorlError(f"learning_rates are a least and a greatest, got {self.learning_rates}")
+        if self.meta_decay and self.meta_decay < self.meta_steps:
+            raise DiscorlError(
+                f"the rule's step size is zero from meta-step {self.meta_decay} on (meta_decay), so {self.meta_steps} "
+                "meta-steps would be wasted; start a new run from the rule that was found (--rule), or decay later"
+            )
         for name in ("value_discount", "value_trace_decay", "discount", "trace_decay", "replay_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise DiscorlError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
@@ -116,7 +123,7 @@ class DiscoverySettings:
         return DiscoConfig(**{name: getattr(self, name) for name in names})
 
 
-PUBLISHED_SIZES: dict[str, Any] = {
+PUBLISHED: dict[str, Any] = {
     "predictions": 600,
     "value_bins": 601,
     "max_value": 300.0,
@@ -125,23 +132,34 @@ PUBLISHED_SIZES: dict[str, Any] = {
     "action_channels": (16, 2),
     "activation": "relu",
     "init_gate_bias": 0.0,
+    "mask": "reference",
+    "clip": "none",
+    "policy_entropy": 1e-2,
+    "target_kl": 1e-2,
+    "value_hidden": (256, 256),
+    "meta_decay": 0,
 }
 PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     "small": ("a small rule on two cores in minutes", {}),
     "notebook": (
         "the settings of the released notebook",
-        PUBLISHED_SIZES
+        PUBLISHED
         | {
             "suite": "catch",
             "agents": 2,
             "window": 2,
             "rollout": 16,
+            "envs": 32,
+            "batch": 32,
+            "replay_size": 32,
+            "replay_share": 0.0,
             "validation_rollout": 32,
             "hidden": (512, 512),
             "model_width": 256,
             "head_hidden": (256,),
             "optimizer": "single",
             "meta_learning_rate": 5e-4,
+            "value_learning_rate": 1e-3,
             "value_trace_decay": 0.96,
             "alignment": "reference",
             "behaviour": "start",
@@ -150,7 +168,7 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "paper": (
         "the settings of the paper, for an accelerator pod (docs/discovery.md has the cost)",
-        PUBLISHED_SIZES
+        PUBLISHED
         | {
             "suite": "small-worlds",
             "meta_steps": 1_000_000,

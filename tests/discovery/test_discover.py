@@ -17,10 +17,11 @@ from discorl.discovery import discover, records
 from discorl.discovery.build import Discovery, build
 from discorl.discovery.life import WindowInfo
 from discorl.discovery.objective import ObjectiveInfo
-from discorl.discovery.population import MetaInfo, PopulationState
+from discorl.discovery.population import MetaInfo, PopulationConfig, PopulationState, _meta_update
 from discorl.discovery.settings import PRESETS, DiscoverySettings, preset
 from discorl.envs import suites
 from discorl.errors import DiscorlError
+from discorl.optim import Hypers, init_adam
 
 STRETCH = SIZES["log_every"]
 RATE = DiscoverySettings().meta_learning_rate
@@ -79,6 +80,21 @@ def test_every_agent_has_a_say() -> None:
     moved = jax.tree.map(lambda a, b: np.abs(np.asarray(a - b)), state.eta, one.eta)
     assert 0 < max(x.max() for x in jax.tree.leaves(moved)) <= STRETCH * RATE * 1.01
     assert (info.gradient_norm[0] > 0).all()
+
+
+def test_the_rule_moves_by_the_mean_of_sound_agents() -> None:
+    rng = np.random.default_rng(0)
+    grads = [jnp.asarray(rng.standard_normal((n, 5)), jnp.float32) for n in (3, 2)]
+    healthy = [jnp.asarray([True, False, True]), jnp.asarray([True, True])]
+    eta, hypers = jnp.zeros(5), Hypers(learning_rate=0.1)
+    one = init_adam(eta)
+    each = tuple(jax.tree.map(lambda x, n=n: jnp.stack([x] * n), one) for n in (3, 2))
+    change, _ = _meta_update(PopulationConfig(), hypers, each, eta, grads, healthy)
+    sound = np.concatenate([grads[0][np.array([0, 2])], grads[1]])
+    np.testing.assert_allclose(change, -0.1 * np.sign(sound).mean(0), rtol=1e-4, atol=1e-7)  # a first Adam step is a sign
+    zeroed = [jnp.where(good[:, None], g, 0) for g, good in zip(grads, healthy, strict=True)]
+    change, _ = _meta_update(PopulationConfig(optimizer="single"), hypers, (one,), eta, zeroed, healthy)
+    np.testing.assert_allclose(change, -0.1 * np.sign(sound.mean(0)), rtol=1e-4)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -178,6 +194,7 @@ def test_nothing_sound_for_long_stops_the_run() -> None:
         (["--stride", "9"], "stride 9 would leave out updates"),
         (["--learning-rates", "1e-2,1e-3"], "learning_rates are a least and a greatest"),
         (["--batch", "8", "--envs", "4", "--replay-share", "0"], "there are only 4 environments"),
+        (["--meta-steps", "20", "--meta-decay", "10"], "step size is zero from meta-step 10 on"),
         (["--lifetimes", "1"], "every lifetime must hold a window"),
         (["--rule", "nowhere.npz"], "nowhere.npz does not exist"),
         (["--resume", "nowhere"], "nowhere is no run of discovery"),
@@ -194,7 +211,10 @@ def test_mistakes(flags: list[str], message: str, capsys: pytest.CaptureFixture[
 def test_presets_are_settings() -> None:
     for name in PRESETS:
         assert options.make(DiscoverySettings, preset(name))
-    assert options.make(DiscoverySettings, preset("notebook")).rule_config.predictions == 600
+    notebook = options.make(DiscoverySettings, preset("notebook"))
+    assert notebook.rule_config.predictions == 600
+    assert (notebook.clip, notebook.mask, notebook.meta_decay) == ("none", "reference", 0)
+    assert (notebook.envs, notebook.batch, notebook.rollout, notebook.replay_share) == (32, 32, 16, 0.0)
 
 
 def test_the_command_writes_a_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
