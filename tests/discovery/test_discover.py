@@ -91,7 +91,8 @@ def test_the_rule_moves_by_the_mean_of_sound_agents() -> None:
     each = tuple(jax.tree.map(lambda x, n=n: jnp.stack([x] * n), one) for n in (3, 2))
     change, _ = _meta_update(PopulationConfig(), hypers, each, eta, grads, healthy)
     sound = np.concatenate([grads[0][np.array([0, 2])], grads[1]])
-    np.testing.assert_allclose(change, -0.1 * np.sign(sound).mean(0), rtol=1e-4, atol=1e-7)  # a first Adam step is a sign
+    # a first Adam step is a sign
+    np.testing.assert_allclose(change, -0.1 * np.sign(sound).mean(0), rtol=1e-4, atol=1e-7)
     zeroed = [jnp.where(good[:, None], g, 0) for g, good in zip(grads, healthy, strict=True)]
     change, _ = _meta_update(PopulationConfig(optimizer="single"), hypers, (one,), eta, zeroed, healthy)
     np.testing.assert_allclose(change, -0.1 * np.sign(sound.mean(0)), rtol=1e-4)
