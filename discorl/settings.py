@@ -47,6 +47,7 @@ AGENT_DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }
 SIZE_DEFAULTS: dict[str, Any] = {"channels": (), "memory_width": 0, "model_width": 128, "head_hidden": (128,)}
+SIZES = ("hidden", *SIZE_DEFAULTS)
 MAX_SEED = 2**31
 TRUNCATIONS = ("bootstrap", "reference")
 
@@ -127,7 +128,9 @@ def make(values: Mapping[str, Any], source: str = "") -> Settings:
 def resolve(settings: Settings, rule: str, advice: Mapping[str, Any] | None = None) -> Settings:
     """Fills what was left open with the defaults of rule and agent; `advice` is what the rule's own file says."""
     agent = AGENT_DEFAULTS.get(settings.agent, AGENT_DEFAULTS["mlp"])  # of a network of one's own they mean nothing
-    own = {**DEFAULTS, **RULE_DEFAULTS.get(rule, {}), **(advice or {}), **SIZE_DEFAULTS, **agent}
+    own = {**DEFAULTS, **RULE_DEFAULTS.get(rule, {}), **SIZE_DEFAULTS, **agent}
+    # a rule's record is about an MLP; the sizes of other agents are their own
+    own |= {name: x for name, x in (advice or {}).items() if settings.agent == "mlp" or name not in SIZES}
     if settings.steps is not None:
         del own["updates"]
     # left open, a replay holds at least the rollout that one asks for

@@ -1,7 +1,7 @@
 # ci: --meta-steps 4 --tiny
 """Discovers an update rule on Catch from random weights, and trains a fresh agent by it.
 
-python examples/discover_rule.py --meta-steps 1500
+python examples/discover_rule.py
 """
 
 import argparse
@@ -14,9 +14,8 @@ from discorl.discovery import discover
 
 TINY: dict[str, Any] = {
     "agents": 2,
-    "envs": 8,
+    "envs": 4,
     "batch": 8,
-    "replay_size": 8,
     "trajectory_width": 16,
     "predictions": 16,
     "log_every": 2,
@@ -25,7 +24,7 @@ TINY: dict[str, Any] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--meta-steps", type=int, default=1500)
+    parser.add_argument("--meta-steps", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tiny", action="store_true", help="too small to find anything, quick to run")
     args = parser.parse_args()
@@ -39,9 +38,8 @@ def main() -> None:
         run = str(Path(folder) / "run")
         discover.discover("small", meta_steps=args.meta_steps, seed=args.seed, run_dir=run, progress=show, **sizes)
         rule = str(Path(run) / "rule.npz")
-        agent: dict[str, Any] = {"hidden": (64, 64), "model_width": 32, "head_hidden": (32,)}  # as in discovery
-        # environments, batch, rollout and learning rate are those of the discovery: its record lies in the rule's file
-        result = discorl.train("catch:5x5", rule=rule, updates=5 if args.tiny else 400, **agent)
+        # environments, batch, network and learning rate are those of the discovery: its record lies in the rule's file
+        result = discorl.train("catch:5x5", rule=rule, updates=5 if args.tiny else 400)
     print(f"a fresh agent trained by it: average return {result.greedy.mean():.2f}")
 
 

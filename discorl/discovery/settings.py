@@ -141,6 +141,18 @@ PUBLISHED: dict[str, Any] = {
 }
 PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     "small": ("a small rule on two cores in minutes", {}),
+    "mini": (
+        "how the bundled rule was found: twelve families of tasks, hours on two cores",
+        {
+            "suite": "small-worlds",
+            "meta_steps": 2400,
+            "agents": 3,
+            "policy_entropy": 5e-3,
+            "lifetimes": (150, 300, 600),
+            "learning_rates": (3e-3, 1e-2),
+            "snapshot_every": 50,
+        },
+    ),
     "notebook": (
         "the settings of the released notebook",
         PUBLISHED

@@ -18,7 +18,8 @@ WRITTEN: dict[str, tuple[Callable[[], UpdateRule], str]] = {
 
 
 # What a rule was discovered with is how it is used, unless one says otherwise.
-DISCOVERED_WITH = ("envs", "batch", "rollout", "replay_size", "replay_share", "mask")
+DISCOVERED_WITH = ("envs", "batch", "rollout", "replay_size", "replay_share", "mask", "model_width")
+LAYERS = ("hidden", "head_hidden")
 
 
 class LoadedRule(NamedTuple):
@@ -43,6 +44,9 @@ def advice(provenance: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(known, dict):
         return {}
     found = {name: known[name] for name in DISCOVERED_WITH if isinstance(known.get(name), (int, float, str))}
+    for name in LAYERS:
+        if isinstance(widths := known.get(name), (list, tuple)) and all(isinstance(x, int) for x in widths):
+            found[name] = tuple(widths)
     rates = known.get("learning_rates")
     if isinstance(rates, list) and len(rates) == 2 and all(isinstance(x, float) and x > 0 for x in rates):
         found["learning_rate"] = float(f"{math.sqrt(rates[0] * rates[1]):.2g}")

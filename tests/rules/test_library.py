@@ -19,6 +19,9 @@ RECORD = {
     "replay_size": 8,
     "replay_share": 0.5,
     "mask": "all",
+    "hidden": [7, 6],
+    "model_width": 5,
+    "head_hidden": [4],
     "learning_rates": [1e-3, 1e-2],
     "window": 20,
 }
@@ -38,13 +41,18 @@ def test_training_takes_over_what_the_rule_was_discovered_with(tmp_path: Path) -
         n: RECORD[n] for n in library.DISCOVERED_WITH
     }
     assert full.learning_rate == pytest.approx(0.0032)
+    assert (full.hidden, full.head_hidden) == ((7, 6), (4,))
+    other = experiment.build(tiny.ENV, rule, "lstm", settings.make({"agent": "lstm"})).settings
+    assert (other.hidden, other.model_width) == (settings.AGENT_DEFAULTS["lstm"]["hidden"], 128), "sizes of its own"
     own = experiment.build(tiny.ENV, rule, "mlp", settings.make({"envs": 6, "mask": "reference"})).settings
     assert (own.envs, own.mask, own.batch) == (6, "reference", 4)
     many = experiment.build(tiny.ENV, rule, "mlp", settings.make({"envs": 12})).settings
     assert many.replay_size == 12, "what is left open makes room for what was asked for"
 
 
-@pytest.mark.parametrize("record", [None, [], {"envs": [1], "learning_rates": [1]}, {"learning_rates": [0.0, -1.0]}])
+@pytest.mark.parametrize(
+    "record", [None, [], {"envs": [1], "hidden": 3, "learning_rates": [1]}, {"learning_rates": [0.0, -1.0]}]
+)
 def test_a_record_that_says_nothing_useful_is_passed_over(record: object) -> None:
     assert library.advice({"settings": record}) == {}
 
