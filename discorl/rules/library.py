@@ -1,6 +1,5 @@
 """Rules by name: the ones written here, the ones in files."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -49,7 +48,7 @@ def advice(provenance: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = tuple(widths)
     rates = known.get("learning_rates")
     if isinstance(rates, list) and len(rates) == 2 and all(isinstance(x, float) and x > 0 for x in rates):
-        found["learning_rate"] = float(f"{math.sqrt(rates[0] * rates[1]):.2g}")
+        found["learning_rate"] = max(rates)  # disco-mini learns sooner with it than with the mean, and no worse
     return found
 
 

@@ -40,7 +40,7 @@ def test_training_takes_over_what_the_rule_was_discovered_with(tmp_path: Path) -
     assert {name: getattr(full, name) for name in library.DISCOVERED_WITH} == {
         n: RECORD[n] for n in library.DISCOVERED_WITH
     }
-    assert full.learning_rate == pytest.approx(0.0032)
+    assert full.learning_rate == 1e-2
     assert (full.hidden, full.head_hidden) == ((7, 6), (4,))
     other = experiment.build(tiny.ENV, rule, "lstm", settings.make({"agent": "lstm"})).settings
     assert (other.hidden, other.model_width) == (settings.AGENT_DEFAULTS["lstm"]["hidden"], 128), "sizes of its own"
