@@ -38,7 +38,6 @@ def subjects(actions: int) -> dict[str, Subject]:
     for name, patch in {
         "products of two matrices": mock.patch.object(nn, "product", plain_product),
         "gradients of narrow weights the other way round": mock.patch.object(nn, "NARROW", 0),
-        "a sigmoid without division": mock.patch.object(nn, "sigmoid", jax.nn.sigmoid),
         "four LSTM steps per turn": mock.patch.object(jax.lax, "scan", rolled),
         "one forward pass for targets and gradient": mock.patch("update.make_learner", two_passes),
     }.items():
