@@ -97,7 +97,10 @@ def check_network(network: AgentNetwork, config: DiscoConfig, obs: Tree) -> int:
     wanted = {key: [*lead, size] for key, size in (sizes | {"aux_pi": num_actions}).items()}
     got = {key: list(x.shape) for key, x in (state._asdict() | action._asdict()).items()}
     if got != wanted:
-        raise DiscorlError(f"the agent emits {_row(got)} (z, q, aux_pi per action), but this rule needs {_row(wanted)}")
+        raise DiscorlError(
+            f"the agent emits {_row(got)} (z, q, aux_pi per action), but this rule needs {_row(wanted)}; "
+            "DiscoAgent(..., rule=rule) has the sizes that a rule asks for"
+        )
     return num_actions
 
 

@@ -13,7 +13,7 @@ import argparse
 import gymnasium
 import torch
 
-from discorl_torch import DiscoAgent, DiscoTrainer, MLPTorso, collect_rollout
+from discorl_torch import DiscoAgent, DiscoRule, DiscoTrainer, MLPTorso, collect_rollout
 
 
 def main() -> None:
@@ -30,8 +30,9 @@ def main() -> None:
     same_step = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
     env = gymnasium.make_vec("CartPole-v1", args.envs, vectorization_mode="sync", vector_kwargs=same_step)
     example = env.single_observation_space.sample()
-    agent = DiscoAgent(MLPTorso(4, (256, 256)), example, num_actions=2)
-    trainer = DiscoTrainer(agent, args.rule, lr=args.lr, batch_size=32, replay_capacity=256, mask="all", seed=args.seed)
+    rule = DiscoRule.from_file(args.rule)
+    agent = DiscoAgent(MLPTorso(4, (256, 256)), example, num_actions=2, rule=rule)  # heads of the sizes it asks for
+    trainer = DiscoTrainer(agent, rule, lr=args.lr, batch_size=32, replay_capacity=256, mask="all", seed=args.seed)
 
     obs, state = env.reset(seed=args.seed)[0], None
     length, lengths = torch.zeros(args.envs), []

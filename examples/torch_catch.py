@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from discorl_torch import DiscoAgent, DiscoTrainer, MLPTorso, collect_rollout
+from discorl_torch import DiscoAgent, DiscoRule, DiscoTrainer, MLPTorso, collect_rollout
 
 ROWS = COLUMNS = 8
 
@@ -49,11 +49,12 @@ class Catch:
         return self.observe(), reward, done
 
 
-def train(rule: str | None, updates: int, seed: int, log_every: int = 50) -> list[float]:
+def train(name: str | None, updates: int, seed: int, log_every: int = 50) -> list[float]:
     """The catch rate of every stretch of `log_every` rollouts."""
     torch.manual_seed(seed)
     env = Catch(num_envs=2, seed=seed)
-    agent = DiscoAgent(MLPTorso(ROWS * COLUMNS, (512, 512)), env.observe()[0], num_actions=3)
+    rule = DiscoRule.from_file(name)
+    agent = DiscoAgent(MLPTorso(ROWS * COLUMNS, (512, 512)), env.observe()[0], num_actions=3, rule=rule)
     trainer = DiscoTrainer(agent, rule, lr=1e-2, batch_size=64, replay_capacity=1024, seed=seed)
     obs, state, rewards, rates = env.observe(), None, [], []
     for i in range(1, updates + 1):
