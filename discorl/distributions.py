@@ -44,11 +44,6 @@ def softmax(logits: Float[Array, "*S A"]) -> Softmax:
     return Softmax(weights=weights, total=weights.sum(-1), peak=peak)
 
 
-def mean_of_many(x: Float[Array, "*S A"]) -> Float[Array, "*S"]:
-    """The mean along the last axis, as a product: on CPU several times as fast as a sum."""
-    return x @ jnp.full(x.shape[-1], 1 / x.shape[-1], x.dtype)
-
-
 def log_sum_exp(logits: Float[Array, "*S A"]) -> Float[Array, "*S"]:
     _, total, peak = softmax(logits)
     return jnp.log(total) + peak

@@ -33,11 +33,6 @@ def test_kl_is_zero_for_equal_distributions_and_its_gradient_is_the_difference()
     np.testing.assert_allclose(gradient, probabilities(x) - probabilities(t), rtol=1e-4, atol=1e-6)
 
 
-def test_a_mean_of_many_is_a_mean() -> None:
-    x = np.random.default_rng(0).standard_normal((2, 3, 600)).astype(np.float32)
-    np.testing.assert_allclose(d.mean_of_many(jnp.asarray(x)), x.mean(-1), atol=1e-6)
-
-
 def test_large_logits_do_not_overflow() -> None:
     x = jnp.array([[1e4, -1e4, 0.0]])
     assert jnp.isfinite(d.entropy(x)).all()

@@ -13,7 +13,6 @@ from discorl.distributions import (
     entropy,
     kl,
     log_sum_exp,
-    mean_of_many,
     only_legal,
     scalar_value,
     value_cross_entropy,
@@ -137,8 +136,8 @@ def disco(config: DiscoConfig = DiscoConfig(), scales: InitScales = InitScales()
             td=values.td.mean(),
             normalised_td=values.normalised_td.mean(),
             pi_hat=hat.pi.mean(),
-            y_hat=mean_of_many(hat.y).mean(),
-            z_hat=mean_of_many(hat.z).mean(),
+            y_hat=hat.y.mean(),
+            z_hat=hat.z.mean(),
             pi_hat_entropy=entropy(hat.pi).mean(),
         )
         found = DiscoTargets(pi=hat.pi, y=hat.y, z=hat.z, value=value)
@@ -215,7 +214,7 @@ def _loss_info(parts: StepLosses, state: StateOutput, action: ActionOutput) -> D
             aux_entropy=entropy(action.aux_pi)[:-1],
             aux_target_entropy=entropy(state.logits[1:]),
             logits=jnp.where(state.logits[:-1] > ILLEGAL / 2, state.logits[:-1], 0),
-            y=mean_of_many(state.y)[:-1],
-            z=mean_of_many(action.z)[:-1],
+            y=state.y[:-1],
+            z=action.z[:-1],
         ),
     )
