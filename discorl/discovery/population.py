@@ -152,8 +152,8 @@ def _meta_update(
     hypers: Hypers,
     before: tuple[AdamState, ...],
     eta: Vector,
-    grads: list[Float[Array, "P N"]],
-    healthy: list[Bool[Array, " P"]],
+    grads: list[Float[Array, "_ N"]],
+    healthy: list[Bool[Array, " _"]],
 ) -> tuple[Vector, tuple[AdamState, ...]]:
     """The change of the rule. Agents without a sound gradient are left out: of the mean, and their optimizers stay."""
     count = jnp.maximum(jnp.concatenate(healthy).sum(), 1).astype(jnp.float32)
