@@ -64,7 +64,8 @@ def ours(actions: int, updates: int) -> Subject:
     state = learner.init(jax.random.key(0), rollout.obs[0, 0])
 
     def stretch(eta, hypers, state, rollout):
-        return jax.lax.scan(lambda s, _: learner.step(eta, hypers, s, rollout), state, length=updates)
+        last = jnp.arange(updates) == updates - 1  # one report a stretch, as in training
+        return jax.lax.scan(lambda s, report: learner.step(eta, hypers, s, rollout, report), state, last)
 
     begun = time.perf_counter()
     step = jax.jit(stretch, donate_argnums=2).lower(eta, hypers, state, rollout).compile()

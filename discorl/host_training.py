@@ -162,7 +162,7 @@ class _Pipeline:
         parts, config = self._parts, self._parts.config
         ends: list[Ends] = []
         infos: list[LearnerInfo] = []
-        for _ in range(updates):
+        for number in range(updates):
             while len(self._pending) <= parts.lag:
                 self._ask(state.learner.params)
             learner, more = self._receive(state.learner)
@@ -170,7 +170,8 @@ class _Pipeline:
             rng = np.random.default_rng((self._seed, int(state.updates)))
             batch = self._replay.sample(rng, config.batch, config.fresh_count)
             # returns before it is done: the next rollout is received and sampled meanwhile
-            learner, info = parts.update(parts.eta, parts.hypers, learner, batch)
+            report = np.bool_(number == updates - 1)
+            learner, info = parts.update(parts.eta, parts.hypers, learner, batch, report)
             state = state._replace(learner=learner, updates=np.int32(state.updates + 1))
             infos.append(info)
         sums: Any = np.array(ends, np.float32).T  # in the order of TrainInfo

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from discorl.networks.base import AgentNetwork, Root
 from discorl.optim import AdamState, Hypers, adam, global_norm, init_adam, polyak
@@ -34,13 +34,14 @@ class Said(NamedTuple):
 
 
 class LearnerInfo(NamedTuple):
-    """Scalars for people; `targets` and `loss` are the rule's own."""
+    """Scalars for people; `targets`, `loss` and `report` are the rule's own."""
 
     total_loss: Float[Array, ""]
     gradient_norm: Float[Array, ""]
     update_norm: Float[Array, ""]
     targets: Info
     loss: Info
+    report: Info  # NaN in updates that were not asked for it
 
 
 class Lesson(NamedTuple):
@@ -52,7 +53,7 @@ class Lesson(NamedTuple):
 
 class Learner(NamedTuple):
     init: Callable[[Key, Observation], LearnerState]
-    step: Callable[[Eta, Hypers, LearnerState, Rollout], tuple[LearnerState, LearnerInfo]]
+    step: Callable[..., tuple[LearnerState, LearnerInfo]]  # (η, hypers, state, rollout, report=True)
     lesson: Callable[[Eta, Hypers, LearnerState, Rollout], tuple[LearnerState, LearnerInfo, Lesson]]  # step, and why
     watch: Callable[[LearnerState, Observation], LearnerState]  # statistics of what acting has just seen, [T, B, ...]
 
@@ -196,10 +197,10 @@ def agent_loss(
 
 def one_pass(
     network: AgentNetwork, rule: UpdateRule, mask: str, eta: Eta, params: Params, rollout: Rollout
-) -> tuple[View, Callable[[Targets], tuple[tuple[Array, Info], Params]]]:
-    """What parameters say of a rollout, and from targets the value and gradient of `agent_loss`.
+) -> tuple[View, Said, Callable[[Targets], tuple[tuple[Array, Info], Params]]]:
+    """What parameters say of a rollout, to the rule and to the loss, and from targets the value and gradient of `agent_loss`.
 
-    One forward pass for both: the loss is differentiated as far as the outputs, and from there on by pulling back
+    One forward pass for all: the loss is differentiated as far as the outputs, and from there on by pulling back
     through the pass that the view came from.
     """
     said, pull_back, root = jax.vjp(lambda p: say(network, rule, p, rollout), params, has_aux=True)
@@ -208,7 +209,18 @@ def one_pass(
         value, wanted = jax.value_and_grad(mean_loss, argnums=2, has_aux=True)(rule, mask, said, targets, rollout)
         return value, pull_back(wanted)[0]
 
-    return see_others(network, rule, eta, params, rollout, said, root), value_and_grad
+    return see_others(network, rule, eta, params, rollout, said, root), said, value_and_grad
+
+
+def reported(rule: UpdateRule, said: Said | None, targets: Targets, wanted: Bool[Array, ""] | bool) -> Info:
+    """The rule's report, or NaN where it is not wanted; a branch, so that it costs nothing there."""
+    if said is None or rule.report is None:
+        return ()
+    of = partial(rule.report, *said)
+    if wanted is True:
+        return of(targets)
+    nothing = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), jax.eval_shape(of, targets))
+    return jax.lax.cond(wanted, of, lambda _: nothing, targets)
 
 
 def make_learner(
@@ -246,14 +258,14 @@ def make_learner(
         )
 
     def lesson(
-        eta: Eta, hypers: Hypers, state: LearnerState, rollout: Rollout
+        eta: Eta, hypers: Hypers, state: LearnerState, rollout: Rollout, report: Bool[Array, ""] | bool = True
     ) -> tuple[LearnerState, LearnerInfo, Lesson]:
         whole = go_on_after_clocks(network, rule, eta, state, rollout)._replace(cuts=())
         rollout = burn_in(network, state.params, whole, burn)
         if value_and_grad is None:
-            online, differentiate = one_pass(network, rule, mask, eta, state.params, rollout)
+            online, said, differentiate = one_pass(network, rule, mask, eta, state.params, rollout)
         else:
-            online = see(network, rule, eta, state.params, rollout)
+            online, said = see(network, rule, eta, state.params, rollout), None
             differentiate = lambda targets, of=value_and_grad: of(state.params, targets, rollout)  # noqa: E731
         target = online
         if keep is not None:
@@ -271,13 +283,16 @@ def make_learner(
             update_norm=global_norm(change),
             targets=target_info,
             loss=loss_info,
+            report=reported(rule, said, targets, report),
         )
         params = share(state.params, jax.tree.map(jnp.add, state.params, change))
         moved = share(state.params, moved)
         after = LearnerState(params=params, target_params=moved, optimizer=optimizer, rule=rule_state)
         return after, info, Lesson(experience, targets)
 
-    def step(eta: Eta, hypers: Hypers, state: LearnerState, rollout: Rollout) -> tuple[LearnerState, LearnerInfo]:
-        return lesson(eta, hypers, state, rollout)[:2]
+    def step(
+        eta: Eta, hypers: Hypers, state: LearnerState, rollout: Rollout, report: Bool[Array, ""] | bool = True
+    ) -> tuple[LearnerState, LearnerInfo]:
+        return lesson(eta, hypers, state, rollout, report)[:2]
 
     return Learner(init=init, step=step, lesson=lesson, watch=watch)

@@ -209,9 +209,10 @@ class _Sitting:
             self._by_agent(x).sum(axis=1) for x in (info.episodes, info.return_sum, info.length_sum)
         )
         ended = np.where(episodes > 0, episodes, np.nan)
+        said = info.learner._replace(report=jax.tree.map(lambda x: x[..., -1], info.learner.report))  # one a stretch
         logs = {
             jax.tree_util.keystr(at, simple=True, separator="/"): float(np.mean(leaf))
-            for at, leaf in jax.tree_util.tree_leaves_with_path(info.learner)
+            for at, leaf in jax.tree_util.tree_leaves_with_path(said)
         }
         return runs.Row(
             update=self.done,

@@ -142,13 +142,14 @@ def make_training(
         gathered = state._replace(learner=learning, actor=actor, replay=ring, updates=state.updates + 1)
         return gathered, sampled, ends
 
-    def update(eta: Eta, hypers: Hypers, state: TrainState) -> tuple[TrainState, TrainInfo]:
+    def update(eta: Eta, hypers: Hypers, state: TrainState, report: Array) -> tuple[TrainState, TrainInfo]:
         state, sampled, ends = gather(state.learner.params, state)
-        learning, info = learner.step(eta, hypers, state.learner, sampled)
+        learning, info = learner.step(eta, hypers, state.learner, sampled, report)
         return state._replace(learner=learning), _info(ends, info)
 
     def advance(eta: Eta, hypers: Hypers, state: TrainState, updates: int) -> tuple[TrainState, TrainInfo]:
-        return jax.lax.scan(lambda s, _: update(eta, hypers, s), state, length=updates)
+        last = jnp.arange(updates) == updates - 1  # one report a stretch
+        return jax.lax.scan(lambda s, report: update(eta, hypers, s, report), state, last)
 
     return Training(
         init=init,

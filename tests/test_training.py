@@ -55,6 +55,17 @@ def test_two_stretches_equal_one(training, eta) -> None:
     assert int(whole.updates) == 6
 
 
+def test_a_stretch_reports_on_its_last_update(training, eta) -> None:
+    """Looking closer changes nothing, and what is seen does not depend on where a stretch began."""
+    _, (whole,) = run(training, eta, jax.random.key(0), (6,))
+    _, parts = run(training, eta, jax.random.key(0), (2, 4))
+    assert whole.learner.report._fields
+    for name, seen in whole.learner.report._asdict().items():
+        assert np.isnan(seen[:-1]).all() and np.isfinite(seen[-1]), name
+        assert np.isfinite(getattr(parts[0].learner.report, name)[-1]), name
+        np.testing.assert_allclose(getattr(parts[1].learner.report, name)[-1], seen[-1], rtol=1e-4, atol=1e-6)
+
+
 def test_many_seeds_equal_one_by_one(training, eta) -> None:
     """Two programs, so equal up to rounding."""
     keys = jax.random.split(jax.random.key(7), 3)

@@ -32,6 +32,8 @@ class UpdateRule(NamedTuple):
     digest: Callable[[Eta, ActionOutput], Digest]  # all that `targets` may know of one action's output
     targets: Callable[[Eta, RuleState, Experience], tuple[Targets, RuleState, Info]]
     loss: Callable[[StateOutput, ActionOutput, Targets, Rollout], tuple[Float[Array, "T B"], Info]]
+    # more scalars for people, dear enough to be asked for only now and then; None: there are none
+    report: Callable[[StateOutput, ActionOutput, Targets], Info] | None = None
     # γ·v of the observations of an experience, to go on where a clock ended an episode; None: the rule has no values
     continuation: Callable[[Eta, RuleState, Experience], Float[Array, "T1 B"]] | None = None
     advice: Mapping[str, Any] = MappingProxyType({})  # training settings that suit it, by name
