@@ -198,7 +198,7 @@ def agent_loss(
 def one_pass(
     network: AgentNetwork, rule: UpdateRule, mask: str, eta: Eta, params: Params, rollout: Rollout
 ) -> tuple[View, Said, Callable[[Targets], tuple[tuple[Array, Info], Params]]]:
-    """What parameters say of a rollout, to the rule and to the loss, and from targets the value and gradient of `agent_loss`.
+    """What parameters say of a rollout, to rule and to loss, and from targets the value and gradient of `agent_loss`.
 
     One forward pass for all: the loss is differentiated as far as the outputs, and from there on by pulling back
     through the pass that the view came from.
