@@ -38,6 +38,7 @@ LAYERS = [
     "envs.adapters.jumanji",
     "envs.adapters.craftax",
     "envs.catch",
+    "envs.t_maze",
     "envs.probes",
     "envs.families",
     "envs.catch_tasks",

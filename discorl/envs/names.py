@@ -18,6 +18,7 @@ from discorl.envs.catch import catch
 from discorl.envs.compliance import check
 from discorl.envs.host import HostEnvironment
 from discorl.envs.spaces import require_discrete
+from discorl.envs.t_maze import t_maze, t_maze_of_length
 from discorl.errors import DiscorlError, near_matches
 
 AnyEnvironment = Environment | HostEnvironment  # compiled, or stepped by Python
@@ -52,6 +53,7 @@ def catch_of_size(size: str) -> Environment:
 NAMED = {
     "catch": Named("move a paddle under a falling ball, 8x8 board", catch),
     "cartpole": Named("balance a pole on a cart: CartPole-v1, up to 500 steps", cartpole),
+    "t-maze": Named("remember a sign for 10 steps, then turn that way: for agents with a memory", t_maze),
     "probe/constant": Named("one step, reward 1: is a value learnt at all?", probes.constant),
     "probe/observation": Named("reward is what is seen: does the value look?", probes.observation),
     "probe/delayed": Named("reward one step later: does the value bootstrap?", probes.delayed),
@@ -67,6 +69,7 @@ NAMED = {
 # Adapters to other libraries go here; import the library inside `make`, so that only those who name it need it.
 ADAPTERS = {
     "catch": Adapter("ROWSxCOLUMNS", "the same on a board of any size, for example catch:5x5", catch_of_size),
+    "t-maze": Adapter("STEPS", "the same with a corridor of any length, for example t-maze:20", t_maze_of_length),
     "atari": Adapter("GAME", "Atari 2600, for example atari:pong, or atari:pong/full for all actions", atari.from_game),
     "craftax": Adapter("classic", "Craftax-Classic in symbols: Crafter's game, compiled", craftax.from_name),
     "crafter": Adapter("reward", "Crafter, or crafter:noreward to explore without any", crafter.from_name),
