@@ -25,6 +25,7 @@ LAYERS = [
     "envs.host",
     "envs.adapters",
     "envs.adapters.libraries",
+    "envs.adapters.gym_masks",
     "envs.adapters.gym",
     "envs.adapters.crafter",
     "envs.adapters.dm_env",

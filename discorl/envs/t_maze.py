@@ -1,7 +1,7 @@
 """The T-maze: a sign at the entrance says which way to turn at the far end, where it can no longer be seen.
 
-After Bakker, "Reinforcement Learning with Long Short-Term Memory" (2001). Only an agent with a memory can do better than
-guess.
+After Bakker, "Reinforcement Learning with Long Short-Term Memory" (2001). Without a memory one can only guess and is
+right half of the time.
 """
 
 import re
@@ -26,7 +26,7 @@ class TMazeState(NamedTuple):
 
 
 def t_maze(length: int = LENGTH) -> Environment:
-    """A corridor of `length` steps to a junction. The right turn there pays 1, the wrong one -1, and both end it.
+    """A corridor of `length` steps to a junction. The right turn there pays 1, the wrong one nothing, and both end it.
 
     Observed are the sign, at the entrance only, and whether this is the junction. Turns in the corridor and steps
     beyond its end lead nowhere.
@@ -51,7 +51,7 @@ def t_maze(length: int = LENGTH) -> Environment:
         after = TMazeState(sign=state.sign, place=place, clock=state.clock + 1)
         return after, TimeStep(
             obs=observe(after),
-            reward=jnp.where(turned, turn * state.sign, jnp.float32(0)),
+            reward=(turned & (turn == state.sign)).astype(jnp.float32),
             terminated=turned,
             truncated=(after.clock >= PATIENCE * length) & ~turned,
         )

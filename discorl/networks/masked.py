@@ -39,7 +39,7 @@ def masked(network: AgentNetwork) -> AgentNetwork:
 
     def unroll(params: Params, memory: Memory, obs: Observation, first: Array) -> tuple[Masked, Memory]:
         embedding, memory = network.unroll(params, memory, obs, first)
-        return Masked(embedding, obs[ACTION_MASK] != 0), memory  # flags come in many number types
+        return Masked(embedding, obs[ACTION_MASK].astype(jnp.bool_)), memory  # flags come in many number types
 
     def heads(params: Params, seen: Masked) -> StateOutput:
         said = network.heads(params, seen.embedding)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from discorl.envs import t_maze
+from discorl.envs import Environment, t_maze
 from discorl.envs.compliance import check
 from discorl.envs.names import make
 from discorl.errors import DiscorlError
@@ -36,7 +36,7 @@ def test_the_turn_that_the_sign_tells_pays(turn, key):
         seen, rewards, ends = walk(t_maze(3), jax.random.fold_in(key, i), [AHEAD] * 3 + [turn])
         sign = seen[0][0]
         assert seen[:4] == [[sign, 0], [0, 0], [0, 0], [0, 1]]
-        assert rewards == [0, 0, 0, sign if turn == RIGHT else -sign]
+        assert rewards == [0, 0, 0, (turn == RIGHT) == (sign == 1)]
         assert ends == [(False, False)] * 3 + [(True, False)]
         signs.add(sign)
     assert signs == {-1, 1}
@@ -52,10 +52,11 @@ def test_turns_in_the_corridor_and_steps_beyond_the_junction_lead_nowhere(key):
 
 def test_drawn_and_named(key):
     env = make("t-maze:2")
+    assert isinstance(env, Environment)
     assert env.spec.name == "t-maze:2" and make("t-maze").spec.time_limit == 40
     state, obs = env.reset(key)
     reward, nothing = ("  $", "   ") if obs[0] < 0 else ("   ", "  $")
     assert env.render(state) == f"{reward}\n@..\n{nothing}"
     for wrong in ("t-maze:long", "t-maze:0"):
-        with pytest.raises(DiscorlError, match="length|step"):
+        with pytest.raises(DiscorlError, match=r"length|step"):
             make(wrong)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from discorl.envs.adapters.gym_masks import MaskShown, tells_masks
 from discorl.envs.adapters.libraries import library
 from discorl.envs.base import EnvSpec
 from discorl.envs.host import HostEnvironment, HostStep
@@ -75,11 +76,16 @@ def from_maker(make: Callable[[bool], Any], name: str) -> HostEnvironment:
     """From a function that makes one environment, told whether it will be shown."""
     example = make(False)
     try:
-        actions, seen = _spaces(example.action_space, example.observation_space, name)
+        show = MaskShown if tells_masks(example) else lambda env: env
+        actions, seen = _spaces(example.action_space, show(example).observation_space, name)
         spec = _spec(name, actions, seen, getattr(example, "spec", None))
     finally:
         example.close()
-    return HostEnvironment(spec, lambda size, render: Separate([make(render) for _ in range(size)], actions, seen))
+
+    def vector(size: int, render: bool) -> Separate:
+        return Separate([show(make(render)) for _ in range(size)], actions, seen)
+
+    return HostEnvironment(spec, vector)
 
 
 def from_vector(vector: Any) -> HostEnvironment:
