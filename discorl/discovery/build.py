@@ -1,7 +1,7 @@
 """From settings to a population: finds everything that was named and checks that it fits together."""
 
 from dataclasses import asdict, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ class Discovery(NamedTuple):
     config: DiscoConfig
     rule: UpdateRule
     first: Eta | None  # the rule to start from
+    origin: dict[str, Any]  # where that one came from, as far as its file tells
     cohorts: tuple[Cohort, ...]
     population: Population
     hypers: Hypers
@@ -61,10 +62,10 @@ def build(asked: DiscoverySettings) -> Discovery:
     families = suites.for_discovery(asked.suite)
     if asked.meta_decay is None:
         asked = replace(asked, meta_decay=asked.meta_steps)
-    config, first = asked.rule_config, None
+    config, first, origin = asked.rule_config, None, {}
     if asked.rule is not None:  # a rule brings its sizes along
         file = rule_files.load(rule_files.find(asked.rule))
-        config, first = file.config, from_arrays(file.arrays, file.config)
+        config, first, origin = file.config, from_arrays(file.arrays, file.config), file.provenance
         asked = replace(asked, **_own_sizes(config))
     scales = InitScales(heads=asked.init_heads, gate=asked.init_gate, gate_bias=asked.init_gate_bias)
     rule = disco(config, scales)
@@ -84,7 +85,7 @@ def build(asked: DiscoverySettings) -> Discovery:
         at_once=asked.at_once,
     )
     population = make_population(cohorts, crowd, gradient)
-    return Discovery(asked, config, rule, first, tuple(cohorts), population, meta_hypers(asked))
+    return Discovery(asked, config, rule, first, origin, tuple(cohorts), population, meta_hypers(asked))
 
 
 def meta_hypers(asked: DiscoverySettings) -> Hypers:

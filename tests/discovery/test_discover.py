@@ -158,6 +158,10 @@ def test_a_run_leaves_its_files_and_goes_on_exactly(tmp_path: Path) -> None:
     assert file.provenance["settings"]["suite"] == "catch"
     assert sorted(p.name for p in (tmp_path / "whole" / "rules").iterdir()) == ["step-000002.npz", "step-000004.npz"]
 
+    child = build(DiscoverySettings(**(SIZES | {"rule": str(tmp_path / "whole" / "rule.npz")})))
+    records.save_rule(tmp_path / "child.npz", child, child.begin(), seconds=1.0)
+    assert rule_files.load(tmp_path / "child.npz").provenance["began_with"] == file.provenance
+
     asked = iter([False, True])
     part = discover.discover(**SIZES, run_dir=str(tmp_path / "part"), stop=lambda: next(asked))
     assert part.stopped and part.meta_steps == STRETCH
