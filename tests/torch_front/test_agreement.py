@@ -88,7 +88,7 @@ def test_two_updates_agree(T, B, A, activation, mask):
         logs = learner.update(rollout)
         state, info, grads = both(state, theirs)
         for name, got in logs.items():
-            source = next(x for x in (info, info.targets, info.loss) if hasattr(x, name))
+            source = next(x for x in (info, info.targets, info.loss, info.report) if hasattr(x, name))
             np.testing.assert_allclose(got, getattr(source, name), rtol=2e-4, atol=2e-4, err_msg=name)
         compare(grads, as_jax(agent, "grad"), rtol=1e-3, atol=1e-6)
         lifetime = [learner.rule_state.lifetime.hidden.numpy(), learner.rule_state.lifetime.cell.numpy()]
