@@ -28,9 +28,7 @@ from discorl.types import Rollout
 
 T, B = 28, 64
 FLOOR_GFLOP = {3: 19.5, 18: 43.6}
-
-
-STRETCH = 5
+STRETCH = 10  # updates per program, the default of training by a discovered rule
 
 
 class Subject(NamedTuple):
