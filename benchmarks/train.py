@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from update import FLOOR_GFLOP, matmul
 
@@ -42,7 +43,8 @@ def programs(updates: int, seeds: int) -> dict[str, tuple[Callable[[], object], 
     batch = jax.tree.map(lambda x: jax.numpy.swapaxes(x, 0, 1), batch._replace(memory=()))
 
     def only_updates(eta, state):
-        return jax.lax.scan(lambda s, _: learner.step(eta, hypers, s, batch), state, length=updates)
+        last = jnp.arange(updates) == updates - 1  # one report a stretch, as in training
+        return jax.lax.scan(lambda s, report: learner.step(eta, hypers, s, batch, report), state, last)
 
     many = jax.jit(over_seeds(training).init)(jax.random.split(jax.random.key(0), seeds), hypers)
     cases = {
