@@ -96,11 +96,54 @@ def conv_size(inputs: int, outputs: int, side: int = 3) -> LinearSize:
 
 def conv(params: Linear, x: Float[Array, "N H W I"]) -> Float[Array, "N H W O"]:
     """Convolution with stride 1 on zero-padded images; the side of the patches follows from the sizes."""
-    inputs, outputs = x.shape[-1], params.b.shape[0]
-    side = math.isqrt(params.w.shape[0] // inputs)
-    kernel = params.w.reshape(side, side, inputs, outputs)
-    y = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    return add_bias(y, params.b)
+    return add_bias(_convolve(params.w, x), params.b)
+
+
+@jax.custom_vjp
+def _convolve(w: Float[Array, "P O"], x: Float[Array, "N H W I"]) -> Float[Array, "N H W O"]:
+    """On CPU as products: inside of a loop XLA makes gradients of convolutions by naive code, 20 × slower and more."""
+    return jax.lax.platform_dependent(w, x, cpu=_convolve_by_products, default=_convolve_natively)
+
+
+def _convolve_saving(w: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _convolve(w, x), (w, x)
+
+
+def _convolve_backward(saved: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
+    """Made anew from the images, so that their shifted copies need not be kept."""
+
+    def gradient(convolve: Callable[[Array, Array], Array]) -> Callable[..., tuple[Array, Array]]:
+        return lambda w, x, dy: jax.vjp(convolve, w, x)[1](dy)
+
+    by_products, natively = gradient(_convolve_by_products), gradient(_convolve_natively)
+    return jax.lax.platform_dependent(*saved, dy, cpu=by_products, default=natively)
+
+
+_convolve.defvjp(_convolve_saving, _convolve_backward)
+
+
+def _side(w: Array, x: Array) -> int:
+    return math.isqrt(w.shape[0] // x.shape[-1])
+
+
+def _convolve_natively(w: Array, x: Array) -> Array:
+    side = _side(w, x)
+    kernel = w.reshape(side, side, x.shape[-1], -1)
+    return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def _convolve_by_products(w: Array, x: Array) -> Array:
+    """One product of row segments with the kernel's rows side by side, then a sum of its parts, each shifted by a row.
+
+    Copies are as many times the images as a kernel has rows, not cells, and the product is wider than the outputs.
+    """
+    side, (count, height, width, _) = _side(w, x), x.shape
+    pad = ((side - 1) // 2, side // 2)
+    padded = jnp.pad(x, ((0, 0), pad, pad, (0, 0)))
+    segments = jnp.concatenate([padded[:, :, column : column + width] for column in range(side)], -1)
+    parts = product(segments, jnp.concatenate(jnp.split(w, side), 1))
+    shifted = [part[:, row : row + height] for row, part in enumerate(jnp.split(parts, side, -1))]
+    return functools.reduce(jnp.add, shifted)
 
 
 def max_pool(x: Float[Array, "N H W C"], window: int = 3, stride: int = 2) -> Float[Array, "N H2 W2 C"]:

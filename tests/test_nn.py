@@ -64,6 +64,22 @@ def test_convolution_equals_a_loop_over_cells(key: jax.Array) -> None:
         np.testing.assert_allclose(got[:, i, j], patch @ w + np.arange(3), rtol=1e-5, atol=1e-5)
 
 
+def test_gradients_of_a_convolution_are_those_of_xlas_own(key: jax.Array) -> None:
+    for side, inputs, outputs in ((3, 2, 8), (2, 3, 4), (5, 1, 2)):
+        layer = nn.init_linears(key, [nn.conv_size(inputs, outputs, side)])[0]
+        x, dy = jax.random.normal(key, (2, 6, 5, inputs)), jax.random.normal(jax.random.key(1), (2, 6, 5, outputs))
+
+        def natively(w: jax.Array, x: jax.Array, side: int = side) -> jax.Array:
+            kernel = w.reshape(side, side, x.shape[-1], -1)
+            return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+        value, pull = jax.vjp(natively, layer.w, x)
+        ours, pull_ours = jax.vjp(jax.jit(lambda w, x, layer=layer: nn.conv(layer._replace(w=w), x)), layer.w, x)
+        np.testing.assert_allclose(ours, value, rtol=1e-4, atol=1e-5)
+        for got, wanted in zip(pull_ours(dy), pull(dy), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_max_pool_equals_a_loop_over_windows() -> None:
     for height, width in ((8, 8), (5, 4), (1, 2)):
         x = np.random.default_rng(0).standard_normal((2, height, width, 3), np.float32) - 5  # padding must never win
