@@ -48,12 +48,19 @@ def act(
     *,
     greedy: bool = False,
 ) -> Acted:
-    """One action per environment. Touches torso and policy head only."""
-    row = jax.tree.map(lambda x: x[None], obs)
-    embedding, memory = network.unroll(params, memory, row, first[None])
-    logits = network.heads(params, embedding).logits[0]
+    """One action per environment."""
+    logits, memory = policy(network, params, memory, obs, first)
     action = jnp.argmax(logits, -1) if greedy else jax.random.categorical(key, logits)
     return Acted(action=action.astype(jnp.int32), logits=logits, memory=memory)
+
+
+def policy(
+    network: AgentNetwork, params: Params, memory: Memory, obs: Observation, first: Bool[Array, " B"]
+) -> tuple[Float[Array, "B A"], Memory]:
+    """Logits of a step. Touches torso and policy head only."""
+    row = jax.tree.map(lambda x: x[None], obs)
+    embedding, memory = network.unroll(params, memory, row, first[None])
+    return network.heads(params, embedding).logits[0], memory
 
 
 def begin(network: AgentNetwork, env: BatchedEnvironment, key: Key) -> ActorState:

@@ -28,7 +28,7 @@ def by_name(name: str, spec: EnvSpec, needs: Needs, sizes: Settings) -> AgentNet
 
 def _torso(name: str, spec: EnvSpec, sizes: Settings) -> Torso:
     hidden, channels, memory_width = sizes.hidden or (), sizes.channels or (), sizes.memory_width or 0
-    images = partial(impala_torso, channels=channels, hidden=hidden)
+    images = partial(impala_torso, channels=channels, hidden=hidden, fold=sizes.fold or 1)
     core = partial(recurrent, spec=spec, width=memory_width)
     match name:
         case "mlp":

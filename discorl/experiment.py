@@ -85,7 +85,7 @@ def build_program(
         config = replace(config, cuts=cuts_per_trajectory(env, config.rollout))
     seeds = range(full.seed, full.seed + full.seeds)
     if isinstance(env, HostEnvironment):
-        run = {"eta": eta, "hypers": hypers, "lag": full.lag, "seeds": seeds}
+        run = {"eta": eta, "hypers": hypers, "lag": full.lag, "group_count": full.groups, "seeds": seeds}
         return host_training.make_host_program(env, network, rule, config, **run)
     one = training.make_training(env, network, rule, config)
     many = training.over_seeds(one) if full.seeds > 1 else one

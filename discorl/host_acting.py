@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -13,9 +14,9 @@ from discorl import acting
 from discorl.envs.base import EnvSpec
 from discorl.envs.host import HostStep, HostVector
 from discorl.networks.base import AgentNetwork
-from discorl.types import Key, Memory, Observation, Params, Rollout
+from discorl.types import Memory, Observation, Params, Rollout
 
-Policy = Callable[[Params, Memory, Observation, np.ndarray, Key, np.int32], acting.Acted]
+Policy = Callable[[Params, Memory, Observation, np.ndarray], tuple[jax.Array, Memory]]
 
 
 class Ends(NamedTuple):
@@ -27,13 +28,8 @@ class Ends(NamedTuple):
 
 
 def make_policy(network: AgentNetwork) -> Policy:
-    """One compiled policy step; the key of a step is made inside, which saves a trip to the device."""
-
-    @jax.jit
-    def policy(params: Params, memory: Memory, obs: Observation, first: jax.Array, key: Key, t: jax.Array):
-        return acting.act(network, params, memory, obs, first, jax.random.fold_in(key, t))
-
-    return policy
+    """One compiled call per step, up to the logits: the few numbers that are left are drawn faster by NumPy."""
+    return jax.jit(partial(acting.policy, network))
 
 
 def example_rollout(network: AgentNetwork, spec: EnvSpec, length: int, slots: int, size: int) -> Rollout:
@@ -67,13 +63,14 @@ class Collector:
         self._network, self._policy, self._vector = network, policy, vector
         self._length = example.reward.shape[0]
         self._open: Rollout = _batch_first(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), example))
+        self._rows = jax.tree.leaves(self._open._replace(memory=(), cuts=()))
         self._full: deque[Rollout] = deque()
         self._stopped = False
 
-    def begin(self, key: Key, seed: int) -> None:
-        """New episodes everywhere."""
+    def begin(self, seed: int) -> None:
+        """New episodes everywhere; the seed is that of environments and of choices."""
         size = self._vector.size
-        self._key, self._t = key, 0
+        self._rng = np.random.default_rng(seed)
         self._obs = self._vector.reset(seed)
         self._first = np.ones(size, bool)
         self._memory = self._network.memory(size)
@@ -101,19 +98,20 @@ class Collector:
         self._vector.close()
 
     def _step(self, params: Params, ends: Ends) -> Ends:
-        acted = self._policy(params, self._memory, self._obs, self._first, self._key, np.int32(self._t))
-        action = np.asarray(acted.action)
+        logits, memory = self._policy(params, self._memory, self._obs, self._first)
+        logits = np.asarray(logits)
+        action = (logits + self._rng.gumbel(size=logits.shape)).argmax(-1).astype(np.int32)  # softmax(logits)
         came = self._vector.step(action)
         ended = came.terminated | came.truncated
         lanes = np.flatnonzero(came.real)
         at = (lanes, self._filled[lanes])
-        values = (self._obs, self._first, action, came.reward, np.float32(1) - ended, np.asarray(acted.logits))
-        rows = self._open._replace(memory=(), cuts=())
-        for ring, x in zip(jax.tree.leaves(rows), jax.tree.leaves(values), strict=True):
+        values = (*jax.tree.leaves(self._obs), self._first, action, came.reward, np.float32(1) - ended, logits)
+        for ring, x in zip(self._rows, values, strict=True):
             ring[at] = x[lanes]
-        self._note_cuts(np.flatnonzero(came.truncated & came.real), came.final_obs, acted.memory)
+        if self._open.cuts:
+            self._note_cuts(np.flatnonzero(came.truncated & came.real), came.final_obs, memory)
         self._filled[lanes] += 1
-        self._obs, self._first, self._memory, self._t = came.obs, came.first, acted.memory, self._t + 1
+        self._obs, self._first, self._memory = came.obs, came.first, memory
         self._finish(np.flatnonzero(self._filled == self._length))
         return self._count(came, ended, ends)
 
@@ -129,8 +127,6 @@ class Collector:
     def _note_cuts(self, lanes: np.ndarray, final_obs: Observation, memory: Memory) -> None:
         """What a clock ended; a trajectory with more of them than slots keeps the first."""
         cuts = self._open.cuts
-        if not cuts:
-            return
         for lane in lanes:
             for slot in np.flatnonzero(cuts.at[lane] == self._length)[:1]:
                 cuts.at[lane, slot] = self._filled[lane]

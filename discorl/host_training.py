@@ -1,6 +1,6 @@
 """Act -> replay -> learn with environments that Python steps.
 
-Environments live in two groups, each with a thread: while one group waits for actions, the other is stepped. Learning
+Environments live in groups, each with a thread: while one group waits for actions, the other is stepped. Learning
 runs beside them: rollout n is made by the policy of `lag` updates before the newest it could have, and by exactly that
 one, whoever is faster. So threads change no number: the same seed gives the same training, with `lag` 0 too, where
 learning and acting take turns.
@@ -30,8 +30,6 @@ from discorl.rules.base import Eta, UpdateRule
 from discorl.training import TrainConfig, TrainInfo, check_burn_in
 from discorl.types import Key, Params, Rollout
 
-GROUPS = 2
-
 
 class HostState(NamedTuple):
     """All of one agent that can be saved: environments cannot, a resumed run begins new episodes."""
@@ -50,6 +48,7 @@ class _Parts:
     learner: Learner
     config: TrainConfig
     lag: int
+    group_count: int
     eta: Eta
     hypers: Hypers
     update: Any  # compiled learner.step
@@ -65,14 +64,19 @@ class _Parts:
 
     def groups(self) -> list[int]:
         """Sizes; a vector that somebody gave is one group."""
-        count = 1 if self.env.size else min(GROUPS, self.config.envs)
+        count = 1 if self.env.size else min(self.group_count or default_groups(), self.config.envs)
         return [len(part) for part in np.array_split(np.arange(self.config.envs), count)]
+
+
+def default_groups() -> int:
+    """Where policy and environments share the cores, groups only make twice as many calls, each half as large."""
+    return 1 if jax.default_backend() == "cpu" else 2
 
 
 def make_host_program(
     env: HostEnvironment, network: AgentNetwork, rule: UpdateRule, config: TrainConfig, **run: Any
 ) -> Program:
-    """`run`: eta, hypers, lag, and the seeds of the agents, which take turns."""
+    """`run`: eta, hypers, lag, group_count, and the seeds of the agents, which take turns."""
     seeds: Sequence[int] = run.pop("seeds")
     check_network(network, env.spec, rule.needs)
     if env.size and len(seeds) > 1:
@@ -186,8 +190,7 @@ class _Pipeline:
 
     def _begin(self, updates: int) -> None:
         for number, (_, collector) in enumerate(self._groups):
-            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self._seed), number + 2), updates)
-            collector.begin(key, seed=int(np.random.SeedSequence((self._seed, number, updates)).generate_state(1)[0]))
+            collector.begin(int(np.random.SeedSequence((self._seed, number, updates)).generate_state(1)[0]))
 
     def _ask(self, params: Params) -> None:
         """For one rollout of every group."""

@@ -137,7 +137,7 @@ def _convolve_by_products(w: Array, x: Array) -> Array:
 
     Copies are as many times the images as a kernel has rows, not cells, and the product is wider than the outputs.
     """
-    side, (count, height, width, _) = _side(w, x), x.shape
+    side, (height, width) = _side(w, x), x.shape[1:3]
     pad = ((side - 1) // 2, side // 2)
     padded = jnp.pad(x, ((0, 0), pad, pad, (0, 0)))
     segments = jnp.concatenate([padded[:, :, column : column + width] for column in range(side)], -1)

@@ -8,7 +8,7 @@ from typing import Any
 from discorl import settings
 from discorl.errors import DiscorlError, near_matches
 
-SIZES = ("hidden", "channels", "memory_width", "model_width", "head_hidden")
+SIZES = ("hidden", "channels", "fold", "memory_width", "model_width", "head_hidden")
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ AGENT_DEFAULTS: dict[str, dict[str, Any]] = {
     "lstm": {"hidden": (256,), "memory_width": 256},
     "gru": {"hidden": (256,), "memory_width": 256},
     "encoders": {"hidden": (256,), "channels": (16, 32, 32)},
-    "impala-small": {"hidden": (256,), "channels": (16, 32, 32)},
-    "impala-lstm": {"hidden": (256,), "channels": (16, 32, 32), "memory_width": 256},
+    "impala-small": {"hidden": (256,), "channels": (16, 32, 32), "fold": 2},
+    "impala-lstm": {"hidden": (256,), "channels": (16, 32, 32), "fold": 2, "memory_width": 256},
     "impala-paper": {
         "hidden": (768,),
         "channels": (256, 384, 384, 256),
@@ -46,7 +46,13 @@ AGENT_DEFAULTS: dict[str, dict[str, Any]] = {
         "head_hidden": (1024,),
     },
 }
-SIZE_DEFAULTS: dict[str, Any] = {"channels": (), "memory_width": 0, "model_width": 128, "head_hidden": (128,)}
+SIZE_DEFAULTS: dict[str, Any] = {
+    "channels": (),
+    "fold": 1,
+    "memory_width": 0,
+    "model_width": 128,
+    "head_hidden": (128,),
+}
 SIZES = ("hidden", *SIZE_DEFAULTS)
 MAX_SEED = 2**31
 TRUNCATIONS = ("bootstrap", "reference")
@@ -90,8 +96,10 @@ class Settings:
         "bootstrap", "where a clock ends an episode: bootstrap (its value goes on) or reference (as any other end)"
     )
     lag: int = _amount(1, "updates that acting may lag behind where Python steps the environment; 0: they take turns")
+    groups: int = _amount(0, "groups of environments that take turns where Python steps them; 0: 1 on CPU, else 2")
     hidden: tuple[int, ...] | None = _agent(None, "widths of the torso's layers, behind the convolutions if it has any")
     channels: tuple[int, ...] | None = _agent(None, "channels of each section of convolutions")
+    fold: int | None = _agent(None, "side of the squares of pixels that become channels before the convolutions")
     memory_width: int | None = _agent(None, "width of the recurrent core", least="zero")
     model_width: int | None = _agent(None, "width of the action model")
     head_hidden: tuple[int, ...] | None = _agent(None, "widths inside the heads of the action model")

@@ -19,7 +19,7 @@ from discorl.learner import make_learner
 from discorl.replay import HostReplay
 from discorl.results import TrainResult
 
-SIZES = {**tiny.SIZES, "envs": 3, "replay_size": 9, "eval_episodes": 0}
+SIZES = {**tiny.SIZES, "envs": 3, "groups": 2, "replay_size": 9, "eval_episodes": 0}
 
 
 def train(env: Any = worlds.Counter, **options: Any) -> TrainResult:
@@ -45,8 +45,7 @@ def one_by_one(updates: int, lag: int) -> Any:
     example = partial(example_rollout, network, env.spec, config.rollout, 1)
     groups = [Collector(network, make_policy(network), env.open(n), example(n)) for n in (2, 1)]
     for i, group in enumerate(groups):
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), i + 2), 0)
-        group.begin(key, seed=int(np.random.SeedSequence((0, i, 0)).generate_state(1)[0]))
+        group.begin(int(np.random.SeedSequence((0, i, 0)).generate_state(1)[0]))
     obs = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), env.spec.observation)
     state = jax.jit(learner.init)(jax.random.key(0), obs)
     history = [state.params]
@@ -74,6 +73,21 @@ def test_threads_change_no_number_and_acting_lags_by_exactly_what_is_said(lag: i
         assert_same(jax.tree.map(lambda x: x[0], trained.params), one_by_one(6, lag))
     finally:
         del SIZES["replay_share"]
+
+
+def test_actions_are_drawn_from_the_policy() -> None:
+    """In a world whose observations do not matter: how often each action is taken, against softmax(logits)."""
+    made = experiment.build(worlds.Counter, tiny.RULE, "mlp", settings.make(SIZES))
+    env = made.env
+    assert isinstance(env, envs.HostEnvironment)
+    logits = np.log(np.arange(1, env.spec.num_actions + 1, dtype=np.float32))
+    example = example_rollout(made.network, env.spec, 200, 1, 5)
+    group = Collector(made.network, lambda *_: (np.tile(logits, (5, 1)), ()), env.open(5), example)
+    group.begin(0)
+    rollout, _ = group.collect(())
+    share = np.bincount(rollout.action.ravel(), minlength=len(logits)) / rollout.action.size
+    np.testing.assert_allclose(share, np.exp(logits) / np.exp(logits).sum(), atol=0.05)
+    np.testing.assert_array_equal(rollout.behaviour_logits[0, 0], logits)
 
 
 def test_agents_of_many_seeds_are_those_trained_alone() -> None:

@@ -10,12 +10,13 @@ from discorl import nn
 from discorl.envs.base import EnvSpec
 from discorl.errors import DiscorlError
 from discorl.networks.base import Torso, feed_forward
-from discorl.networks.observations import as_float, as_images, entries, looks_like_image
+from discorl.networks.observations import as_float, as_images, entries, folded, looks_like_image
 from discorl.types import Key, Observation
 
 SMALL = (16, 32, 32)  # channels of Espeholt et al.
 PAPER = (256, 384, 384, 256)  # of the agents that Disco103 was evaluated with, Oh et al. 2025
 BLOCKS = 2
+LARGE = 32  # pixels; boards of fewer cells are never folded
 
 
 class Section(NamedTuple):
@@ -29,13 +30,21 @@ class ImpalaParams(NamedTuple):
 
 
 def impala_torso(
-    spec: EnvSpec, channels: tuple[int, ...] = SMALL, hidden: tuple[int, ...] = (256,), *, blocks: int = BLOCKS
+    spec: EnvSpec,
+    channels: tuple[int, ...] = SMALL,
+    hidden: tuple[int, ...] = (256,),
+    *,
+    blocks: int = BLOCKS,
+    fold: int = 1,
 ) -> Torso:
     """Sections of convolution, max-pool and residual blocks, each of half the size; then layers of widths `hidden`.
 
-    Images of bytes or floats: [H, W], [H, W, C], square planes [C, H, H], stacks [S, H, W, C]; small boards too.
+    Images of bytes or floats: [H, W], [H, W, C], square planes [C, H, H], stacks [S, H, W, C]; small boards too. With
+    `fold`, large images are first made smaller without losing a pixel: its squares become channels.
     """
     height, width, planes = _image_shape(spec)
+    fold = fold if min(height, width) >= LARGE else 1
+    height, width, planes = -(-height // fold), -(-width // fold), planes * fold**2
     for _ in channels:
         height, width = -(-height // 2), -(-width // 2)
 
@@ -53,7 +62,7 @@ def impala_torso(
 
     def apply(params: ImpalaParams, obs: Observation) -> Float[Array, "N E"]:
         (image,) = jax.tree.leaves(obs)
-        x = as_images(as_float(image, params.hidden[0].w.dtype))
+        x = folded(as_images(as_float(image, params.hidden[0].w.dtype)), fold)
         for section in params.sections:
             x = nn.max_pool(nn.conv(section.conv, x))
             for one, two in section.blocks:

@@ -44,3 +44,13 @@ def as_images(x: Float[Array, "N *S"]) -> Float[Array, "N H W C"]:
             return jnp.moveaxis(x, 1, -2).reshape(x.shape[0], *x.shape[2:4], -1)
         case _:
             return jnp.moveaxis(x, 1, -1) if channels_first(x.shape[1:]) else x
+
+
+def folded(x: Float[Array, "N H W C"], side: int) -> Float[Array, "N H2 W2 C2"]:
+    """Squares of `side`² pixels as channels; what is missing at the end is zero."""
+    if side == 1:
+        return x
+    count, height, width, planes = x.shape
+    padded = jnp.pad(x, ((0, 0), (0, -height % side), (0, -width % side), (0, 0)))
+    squares = padded.reshape(count, -(-height // side), side, -(-width // side), side, planes)
+    return jnp.moveaxis(squares, 2, 3).reshape(*squares.shape[:2], squares.shape[3], -1)

@@ -10,7 +10,7 @@ from discorl.envs.base import EnvSpec
 from discorl.errors import DiscorlError
 from discorl.networks import AgentNetwork
 from discorl.networks.base import embedding_width
-from discorl.networks.observations import as_images
+from discorl.networks.observations import as_images, folded
 from discorl.types import Needs
 
 NEEDS = Needs(y=5)
@@ -44,6 +44,25 @@ def test_images_have_their_channels_last() -> None:
     images = as_images(jnp.asarray(stack, jnp.float32))
     for s in range(2):
         np.testing.assert_array_equal(images[..., s * 5 : (s + 1) * 5], stack[:, s])
+
+
+def test_folding_moves_every_pixel_into_a_channel_of_its_square() -> None:
+    image = jnp.arange(5 * 4 * 2.0).reshape(1, 5, 4, 2)
+    got = np.asarray(folded(image, 2))
+    assert got.shape == (1, 3, 2, 8)
+    padded = np.pad(np.asarray(image), ((0, 0), (0, 1), (0, 0), (0, 0)))
+    for row, column in np.ndindex(3, 2):
+        square = padded[0, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+        np.testing.assert_array_equal(got[0, row, column], square.ravel())
+
+
+def test_boards_are_not_folded() -> None:
+    sizes = {
+        side: jax.eval_shape(networks.impala_torso(spec_of(side, side, 4), fold=2).init, jax.random.key(0))
+        for side in (10, 32)
+    }
+    assert sizes[10].sections[0].conv.w.shape == (9 * 4, 16)
+    assert sizes[32].sections[0].conv.w.shape == (9 * 4 * 4, 16)
 
 
 @pytest.mark.parametrize("torso", [networks.mlp_torso, networks.impala_torso])
