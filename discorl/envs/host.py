@@ -63,7 +63,7 @@ class Guarded:
     def __init__(self, spec: EnvSpec, vector: HostVector) -> None:
         self._vector = vector
         self._where = f"environment {spec.name!r}"
-        self._spec = spec
+        self._wanted, self._structure = jax.tree.flatten(spec.observation)
 
     @property
     def size(self) -> int:
@@ -92,13 +92,13 @@ class Guarded:
         self._vector.close()
 
     def _check_obs(self, obs: Observation, when: str) -> None:
-        wanted, structure = jax.tree.flatten(self._spec.observation)
-        if jax.tree.structure(obs) != structure:
+        leaves, structure = jax.tree.flatten(obs)
+        if structure != self._structure:
             raise DiscorlError(
-                f"{self._where}: the observation of {when} has the structure {jax.tree.structure(obs)}, but its "
-                f"space says {structure}"
+                f"{self._where}: the observation of {when} has the structure {structure}, but its space says "
+                f"{self._structure}"
             )
-        for x, like in zip(jax.tree.leaves(obs), wanted, strict=True):
+        for x, like in zip(leaves, self._wanted, strict=True):
             if x.shape != (self.size, *like.shape) or x.dtype != like.dtype:
                 raise DiscorlError(
                     f"{self._where}: the observation of {when} is {x.dtype}{list(x.shape[1:])}, but its space says "

@@ -119,14 +119,17 @@ def observations(space: Any, owner: str) -> Observations:
         return np.array(given, kept)  # a copy: environments reuse their buffers
 
     def stacked(given: Sequence[Any]) -> np.ndarray:
-        rows = [np.asarray(x) for x in given]
-        for row in rows:
-            if row.shape != shape:
-                raise DiscorlError(
-                    f"{owner} gave an observation of shape {row.shape}, but its observation space says {shape}: "
-                    "the shape may not change"
-                )
-        return np.stack(rows).astype(kept, copy=False)
+        try:
+            rows = np.array(given, kept)
+        except ValueError:  # they are not alike
+            rows = np.zeros(0)
+        if rows.shape != (len(given), *shape):
+            odd = next((x for x in map(np.shape, given) if x != shape), None)
+            raise DiscorlError(
+                f"{owner} gave an observation of shape {odd}, but its observation space says {shape}: "
+                "the shape may not change"
+            )
+        return rows
 
     return Observations(jax.ShapeDtypeStruct(shape, kept), batched, stacked)
 

@@ -25,7 +25,7 @@ def trajectories(env: envs.HostEnvironment, rollouts: int) -> list[Rollout]:
     network = networks.mlp(env.spec, Needs(), hidden=(4,))
     example = example_rollout(network, env.spec, LENGTH, 2, LANES)
     collector = Collector(network, make_policy(network), env.open(LANES), example)
-    collector.begin(jax.random.key(0), seed=0)
+    collector.begin(0)
     params = network.init(jax.random.key(0))
     return [collector.collect(params)[0] for _ in range(rollouts)]
 

@@ -136,11 +136,10 @@ class Separate:
     def step(self, action: np.ndarray) -> HostStep:
         decoded = self._actions.decode(action)
         given = decoded.tolist() if decoded.ndim == 1 else decoded
-        after, reward, terminated, truncated, _ = zip(
-            *(env.step(a) for env, a in zip(self._envs, given, strict=True)), strict=True
-        )
+        after, reward, *ends, _ = zip(*(env.step(a) for env, a in zip(self._envs, given, strict=True)), strict=True)
         final_obs = self._seen.stacked(after)
-        first = np.array(terminated, bool) | np.array(truncated, bool)
+        terminated, truncated = (np.array(end, bool) for end in ends)
+        first = terminated | truncated
         obs = final_obs
         if first.any():
             begun = [env.reset()[0] if new else x for env, new, x in zip(self._envs, first, after, strict=True)]
@@ -149,8 +148,8 @@ class Separate:
             obs=obs,
             first=first,
             reward=np.array(reward, np.float32),
-            terminated=np.array(terminated, bool),
-            truncated=np.array(truncated, bool) & ~np.array(terminated, bool),
+            terminated=terminated,
+            truncated=truncated & ~terminated,
             final_obs=final_obs,
             real=np.ones(self.size, bool),
         )
