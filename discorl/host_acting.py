@@ -108,8 +108,7 @@ class Collector:
         values = (*jax.tree.leaves(self._obs), self._first, action, came.reward, np.float32(1) - ended, logits)
         for ring, x in zip(self._rows, values, strict=True):
             ring[at] = x[lanes]
-        if self._open.cuts:
-            self._note_cuts(np.flatnonzero(came.truncated & came.real), came.final_obs, memory)
+        self._note_cuts(np.flatnonzero(came.truncated & came.real), came.final_obs, memory)
         self._filled[lanes] += 1
         self._obs, self._first, self._memory = came.obs, came.first, memory
         self._finish(np.flatnonzero(self._filled == self._length))
@@ -127,6 +126,8 @@ class Collector:
     def _note_cuts(self, lanes: np.ndarray, final_obs: Observation, memory: Memory) -> None:
         """What a clock ended; a trajectory with more of them than slots keeps the first."""
         cuts = self._open.cuts
+        if not cuts:
+            return
         for lane in lanes:
             for slot in np.flatnonzero(cuts.at[lane] == self._length)[:1]:
                 cuts.at[lane, slot] = self._filled[lane]

@@ -1,20 +1,35 @@
 """Rules by name: the ones written here, the ones in files."""
 
+import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from discorl import rule_files
-from discorl.rules.actor_critic import actor_critic
+from discorl import options, rule_files
+from discorl.errors import DiscorlError, near_matches
+from discorl.rules.actor_critic import ActorCriticConfig, actor_critic
 from discorl.rules.base import Eta, UpdateRule
 from discorl.rules.disco import disco
 from discorl.rules.meta_network import from_arrays
-from discorl.rules.policy_gradient import policy_gradient
+from discorl.rules.policy_gradient import PolicyGradientConfig, policy_gradient
+from discorl.rules.value_function import ValueFunctionConfig
 
-WRITTEN: dict[str, tuple[Callable[[], UpdateRule], str]] = {
-    "actor_critic": (actor_critic, "actor-critic with V-trace, written by hand"),
-    "policy_gradient": (policy_gradient, "policy gradient with a value function of its own, written by hand"),
+
+class WrittenRule(NamedTuple):
+    make: Callable[..., UpdateRule]
+    configs: tuple[type, ...]  # of its numbers, in the order of its arguments
+    text: str
+
+
+WRITTEN = {
+    "actor_critic": WrittenRule(
+        actor_critic, (ActorCriticConfig,), "actor-critic with V-trace, written by hand; actor_critic:entropy_cost=0.05"
+    ),
+    "policy_gradient": WrittenRule(
+        policy_gradient,
+        (PolicyGradientConfig, ValueFunctionConfig),
+        "policy gradient with a value function of its own, written by hand",
+    ),
 }
-
 
 # What a rule was discovered with is how it is used, unless one says otherwise.
 DISCOVERED_WITH = ("envs", "batch", "rollout", "replay_size", "replay_share", "mask", "model_width")
@@ -27,14 +42,39 @@ class LoadedRule(NamedTuple):
 
 
 def load_rule(rule: str | LoadedRule) -> LoadedRule:
-    """A rule by its name (see `listing`) or by the path of its file."""
+    """A rule by its name (see `listing`) or by the path of its file.
+
+    After a colon, one written by hand takes numbers of its own: `actor_critic:entropy_cost=0.01,discount=0.99`.
+    """
     if isinstance(rule, LoadedRule):
         return rule
-    if rule in WRITTEN:
-        return LoadedRule(rule=WRITTEN[rule][0](), eta=())
+    name, _, numbers = rule.partition(":")
+    if name in WRITTEN:
+        return LoadedRule(rule=_written(name, numbers), eta=())
     file = rule_files.load(rule_files.find(rule, also=WRITTEN))
     made = disco(file.config, name=rule)._replace(advice=advice(file.provenance))
     return LoadedRule(rule=made, eta=from_arrays(file.arrays, file.config))
+
+
+def _written(name: str, numbers: str) -> UpdateRule:
+    """`numbers` as in a TOML table without its braces."""
+    how = WRITTEN[name]
+    try:
+        given = tomllib.loads(f"numbers = {{{numbers}}}")["numbers"]
+    except tomllib.TOMLDecodeError as error:
+        raise DiscorlError(
+            f"the numbers of {name} are not understood: {numbers!r}; write {name}:name=number,name=number"
+        ) from error
+    known = [option for config in how.configs for option in options.names(config)]
+    for option in given:
+        if option not in known:
+            raise DiscorlError(f"{name} has no {option!r}; {near_matches(option, known)}")
+    return how.make(
+        *(
+            options.make(config, {n: x for n, x in given.items() if n in options.names(config)})
+            for config in how.configs
+        )
+    )
 
 
 def advice(provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,4 +95,4 @@ def advice(provenance: Mapping[str, Any]) -> dict[str, Any]:
 def listing() -> list[tuple[str, str]]:
     """(name, what it is) of every rule there is."""
     discovered = [(name, f"{what}; {where}") for name, where, what in rule_files.known()]
-    return discovered + [(name, what) for name, (_, what) in WRITTEN.items()]
+    return discovered + [(name, written.text) for name, written in WRITTEN.items()]

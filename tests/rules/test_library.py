@@ -66,3 +66,25 @@ def test_rules_without_a_record_have_the_usual_defaults() -> None:
     full = experiment.build(tiny.ENV, "actor_critic", "mlp", settings.make({})).settings
     assert full.mask == "reference"
     assert full.learning_rate == settings.RULE_DEFAULTS["actor_critic"]["learning_rate"]
+
+
+def test_a_rule_written_by_hand_takes_numbers_of_its_own() -> None:
+    assert library.load_rule("actor_critic").rule.needs.y == 601
+    assert library.load_rule("actor_critic:value_bins=5,entropy_cost=0").rule.needs.y == 5
+    obs = jax.numpy.zeros(2)
+    state = library.load_rule("policy_gradient:hidden=[3],entropy_cost=0.1").rule.start(jax.random.key(0), obs)
+    assert [layer.w.shape for layer in state.params] == [(2, 3), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("actor_critic:entropy=1", "no 'entropy'; did you mean 'entropy_cost'"),
+        ("actor_critic:entropy_cost", "not understood: 'entropy_cost'; write actor_critic:name=number"),
+        ("policy_gradient:entropy_cost='much'", "entropy_cost must be a number, got 'much'"),
+        ("actor_critik:entropy_cost=1", "did you mean 'actor_critic'"),
+    ],
+)
+def test_numbers_that_a_rule_does_not_have_are_refused(rule: str, message: str) -> None:
+    with pytest.raises(DiscorlError, match=message):
+        library.load_rule(rule)
