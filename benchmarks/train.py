@@ -46,19 +46,20 @@ def programs(updates: int, seeds: int) -> dict[str, tuple[Callable[[], object], 
         last = jnp.arange(updates) == updates - 1  # one report a stretch, as in training
         return jax.lax.scan(lambda s, report: learner.step(eta, hypers, s, batch, report), state, last)
 
+    each = max(1, updates // seeds)
     many = jax.jit(over_seeds(training).init)(jax.random.split(jax.random.key(0), seeds), hypers)
     cases = {
         "training": (lambda e, s: training.advance(e, hypers, s, updates), (eta, state), updates),
         "updates alone": (only_updates, (eta, state.learner), updates),
         f"training, {seeds} seeds, lax.map": (
-            lambda e, s: over_seeds(training).advance(e, hypers, s, updates // seeds),
+            lambda e, s: over_seeds(training).advance(e, hypers, s, each),
             (eta, many),
-            updates // seeds * seeds,
+            each * seeds,
         ),
         f"training, {seeds} seeds, vmap": (
-            lambda e, s: jax.vmap(lambda x: training.advance(e, hypers, x, updates // seeds))(s),
+            lambda e, s: jax.vmap(lambda x: training.advance(e, hypers, x, each))(s),
             (eta, many),
-            updates // seeds * seeds,
+            each * seeds,
         ),
     }
     made = {}

@@ -217,8 +217,6 @@ def reported(rule: UpdateRule, said: Said | None, targets: Targets, wanted: Bool
     if said is None or rule.report is None:
         return ()
     of = partial(rule.report, *said)
-    if wanted is True:
-        return of(targets)
     nothing = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), jax.eval_shape(of, targets))
     return jax.lax.cond(wanted, of, lambda _: nothing, targets)
 
