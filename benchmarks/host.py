@@ -1,6 +1,7 @@
 """Environments that Python steps: steps per second of whole training, of its two halves, and of a peer.
 
     python benchmarks/host.py [--envs CartPole-v1 atari:pong] [--sizes 8 32] [--rule actor_critic] [--seconds 10]
+                              [--set batch=16 replay_share=0.0]
 
 Whole training is `discorl train`'s own program. Its halves: the environment alone, stepped with random actions, and the
 learner alone, fed with the same batch again and again. Learning and acting overlap, so the slower half is the limit.
@@ -10,6 +11,7 @@ environments; returns are of the last episodes of each.
 
 import argparse
 import time
+import tomllib
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
@@ -103,13 +105,17 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 32])
     parser.add_argument("--rule", default="actor_critic")
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--set", nargs="*", default=[], help="settings of training, such as batch=16")
     args = parser.parse_args()
+    own = tomllib.loads("\n".join(args.set))
     print("| steps/s | environments | environment alone | learner alone | training | of the slower | last returns |")
     print("|---|---|---|---|---|---|---|")
     for name in args.envs:
         agent = "impala-small" if name.startswith("atari:") else "mlp"
         for size in args.sizes:
-            made = experiment.build(name, args.rule, agent, settings.make({"envs": size, "replay_size": 64 + size}))
+            made = experiment.build(
+                name, args.rule, agent, settings.make({"envs": size, "replay_size": 64 + size, **own})
+            )
             run, close = environment_alone(made, size)
             alone = per_second(run, args.seconds)
             close()

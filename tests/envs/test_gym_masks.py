@@ -72,3 +72,30 @@ def test_other_infos_change_nothing(told: dict) -> None:
             return super().reset(**options)[0], told
 
     assert envs.as_environment(Other).spec.observation.shape == (2,)
+
+
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP", "DISABLED"])
+@pytest.mark.parametrize("world, rest", [(Picky, "observation"), (Entries, "place")])
+def test_masks_of_a_vectors_info_are_seen(mode: str, world: type, rest: str) -> None:
+    gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install 'discorl[gym]'")
+    box = gymnasium.spaces.Box(0, 100, (2,), np.float64)
+
+    class Registered(world, gymnasium.Env):
+        action_space = gymnasium.spaces.Discrete(3)
+        observation_space = box if rest == "observation" else gymnasium.spaces.Dict({rest: box})
+
+    kind = gymnasium.vector.AutoresetMode[mode]
+    env = envs.as_environment(gymnasium.vector.SyncVectorEnv([Registered] * 2, autoreset_mode=kind))
+    assert isinstance(env, envs.HostEnvironment)
+    vector = env.open(2)
+    obs, ends = vector.reset(0), 0
+    for _ in range(14):
+        came = vector.step(obs["action_mask"].argmax(axis=1))  # an illegal action raises
+        ended = came.terminated | came.truncated
+        ends += ended.sum()
+        assert came.final_obs["action_mask"][ended].all()
+        obs = came.obs
+        legal = (obs[rest].sum(axis=1) % 3).astype(int)
+        acts = ~(ended & (mode == "NEXT_STEP"))  # there the next step only resets
+        np.testing.assert_array_equal(obs["action_mask"][acts], (legal[:, None] == np.arange(3))[acts])
+    assert ends > 4

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from discorl.envs.adapters.gym_masks import MaskShown, tells_masks
+from discorl.envs.adapters.gym_masks import MaskShown, VectorMaskShown, lane, tells_masks, vector_tells_masks
 from discorl.envs.adapters.libraries import library
 from discorl.envs.base import EnvSpec
 from discorl.envs.host import HostEnvironment, HostStep
@@ -91,6 +91,8 @@ def from_maker(make: Callable[[bool], Any], name: str) -> HostEnvironment:
 def from_vector(vector: Any) -> HostEnvironment:
     """From a vector of environments that somebody made."""
     name = _name(vector)
+    if vector_tells_masks(vector):
+        vector = VectorMaskShown(vector)
     actions, seen = _spaces(vector.single_action_space, vector.single_observation_space, name)
     mode = (getattr(vector, "metadata", None) or {}).get("autoreset_mode")
     kinds = {"NextStep": NextStep, "SameStep": SameStep, "Disabled": Masked}
@@ -221,7 +223,7 @@ class SameStep(_Vector):
         if "final_obs" not in info:
             raise DiscorlError("this vector environment resets in the same step but gives no info['final_obs']")
         ended = np.flatnonzero(came.first)
-        final = self._seen.stacked([_lane(info["final_obs"], int(i)) for i in ended])
+        final = self._seen.stacked([lane(info["final_obs"], int(i)) for i in ended])
         return came._replace(final_obs=_filled(came.obs, ended, final))
 
 
@@ -235,11 +237,6 @@ class Masked(_Vector):
         begun = self._seen.batched(self._vector.reset(options={"reset_mask": came.first.copy()})[0])
         ended = np.flatnonzero(came.first)
         return came._replace(obs=_filled(came.obs, ended, jax.tree.map(lambda x: x[ended], begun)))
-
-
-def _lane(batch: Any, i: int) -> Any:
-    """One environment's entry of an info: a dict of arrays, or an array of anything."""
-    return {name: _lane(x, i) for name, x in batch.items()} if isinstance(batch, dict) else batch[i]
 
 
 def _filled(tree: Observation, at: np.ndarray, new: Observation) -> Observation:
