@@ -1,5 +1,6 @@
 """Pictures of training."""
 
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from jaxtyping import Float, Int
 from discorl.errors import DiscorlError
 
 LINE, BAND = "#1f5fa8", "#9bbfe5"
+TITLE_WIDTH = 66  # characters; a rule with numbers of its own has a long name
 
 
 def learning_curve(path: Path, steps: Int[np.ndarray, " N"], returns: Float[np.ndarray, "S N"], title: str) -> None:
@@ -27,7 +29,8 @@ def learning_curve(path: Path, steps: Int[np.ndarray, " N"], returns: Float[np.n
         axes.plot(steps[known], np.nanmean(returns[:, known], axis=0), color=LINE, linewidth=2, label=label)
     if agents > 1 and known.any():
         axes.legend(frameon=False)
-    axes.set(xlabel="environment steps of each agent", ylabel="episode return", title=title)
+    axes.set(xlabel="environment steps of each agent", ylabel="episode return")
+    axes.set_title("\n".join(textwrap.wrap(title, TITLE_WIDTH)))
     _write(figure, [axes], path)
 
 

@@ -36,6 +36,14 @@ def test_a_run_without_any_finished_episode_still_has_its_picture(tmp_path: Path
     assert rgb(plots.LINE) not in colours(tmp_path / "a.png") | colours(tmp_path / "b.png")
 
 
+def test_a_long_title_stays_inside_the_picture(tmp_path: Path) -> None:
+    """The outermost columns are white: nothing was cut off there."""
+    plots.learning_curve(tmp_path / "a.png", np.arange(3), np.zeros((1, 3)), "a rule " * 14)
+    with Image.open(tmp_path / "a.png") as image:
+        pixels = np.asarray(image.convert("L"))
+    assert (pixels[:, [0, 1, -2, -1]] == 255).all()
+
+
 def test_a_picture_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DiscorlError, match=r"cannot write .*curve\.png"):
         plots.learning_curve(tmp_path / "absent" / "curve.png", np.arange(2), np.zeros((1, 2)), "title")
