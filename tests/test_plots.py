@@ -41,7 +41,7 @@ def test_a_long_title_stays_inside_the_picture(tmp_path: Path) -> None:
     plots.learning_curve(tmp_path / "a.png", np.arange(3), np.zeros((1, 3)), "actor_critic " * 8)
     with Image.open(tmp_path / "a.png") as image:
         pixels = np.asarray(image.convert("L"))
-    assert (pixels[:, [*range(4), *range(-4, 0)]] == 255).all()
+    assert (pixels[:, [0, 1, 2, -3, -2, -1]] == 255).all()
 
 
 def test_a_picture_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
