@@ -101,8 +101,9 @@ def conv(params: Linear, x: Float[Array, "N H W I"]) -> Float[Array, "N H W O"]:
 
 @jax.custom_vjp
 def _convolve(w: Float[Array, "P O"], x: Float[Array, "N H W I"]) -> Float[Array, "N H W O"]:
-    """On CPU as products: inside of a loop XLA makes gradients of convolutions by naive code, 20 × slower and more."""
-    return jax.lax.platform_dependent(w, x, cpu=_convolve_by_products, default=_convolve_natively)
+    side = _side(w, x)
+    kernel = w.reshape(side, side, x.shape[-1], -1)
+    return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def _convolve_saving(w: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -110,12 +111,15 @@ def _convolve_saving(w: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
 
 
 def _convolve_backward(saved: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
-    """Made anew from the images, so that their shifted copies need not be kept."""
+    """On CPU from products: inside of a loop XLA makes gradients of convolutions by naive code, 20 × slower and more.
+
+    They are made anew from the images, so that their shifted copies need not be kept.
+    """
 
     def gradient(convolve: Callable[[Array, Array], Array]) -> Callable[..., tuple[Array, Array]]:
         return lambda w, x, dy: jax.vjp(convolve, w, x)[1](dy)
 
-    by_products, natively = gradient(_convolve_by_products), gradient(_convolve_natively)
+    by_products, natively = gradient(_convolve_by_products), gradient(_convolve.fun)
     return jax.lax.platform_dependent(*saved, dy, cpu=by_products, default=natively)
 
 
@@ -124,12 +128,6 @@ _convolve.defvjp(_convolve_saving, _convolve_backward)
 
 def _side(w: Array, x: Array) -> int:
     return math.isqrt(w.shape[0] // x.shape[-1])
-
-
-def _convolve_natively(w: Array, x: Array) -> Array:
-    side = _side(w, x)
-    kernel = w.reshape(side, side, x.shape[-1], -1)
-    return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def _convolve_by_products(w: Array, x: Array) -> Array:
