@@ -60,7 +60,7 @@ def main() -> None:
         images = jax.random.normal(jax.random.key(1), (args.images, *shape))
         for loop in (0, 2):
             make = partial(gradient, torso, images, loop)
-            ways = [with_convolution(way, make, params) for way in (nn._convolve.fun, nn._convolve)]
+            ways = [with_convolution(way, make, params) for way in (nn._convolve_natively, nn._convolve)]
             times = np.array([[_seconds(way, params) for way in ways] for _ in range(args.rounds)]) / max(1, loop)
             native, ours = np.median(times, axis=0) * 1000
             ratio = np.median(times[:, 0] / times[:, 1])

@@ -99,11 +99,31 @@ def conv(params: Linear, x: Float[Array, "N H W I"]) -> Float[Array, "N H W O"]:
     return add_bias(_convolve(params.w, x), params.b)
 
 
-@jax.custom_vjp
-def _convolve(w: Float[Array, "P O"], x: Float[Array, "N H W I"]) -> Float[Array, "N H W O"]:
+def _side(w: Array, x: Array) -> int:
+    return math.isqrt(w.shape[0] // x.shape[-1])
+
+
+def _convolve_natively(w: Float[Array, "P O"], x: Float[Array, "N H W I"]) -> Float[Array, "N H W O"]:
     side = _side(w, x)
     kernel = w.reshape(side, side, x.shape[-1], -1)
     return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def _convolve_by_products(w: Array, x: Array) -> Array:
+    """One product of row segments with the kernel's rows side by side, then a sum of its parts, each shifted by a row.
+
+    Copies are as many times the images as a kernel has rows, not cells, and the product is wider than the outputs.
+    """
+    side, (height, width) = _side(w, x), x.shape[1:3]
+    pad = ((side - 1) // 2, side // 2)
+    padded = jnp.pad(x, ((0, 0), pad, pad, (0, 0)))
+    segments = jnp.concatenate([padded[:, :, column : column + width] for column in range(side)], -1)
+    parts = product(segments, jnp.concatenate(jnp.split(w, side), 1))
+    shifted = [part[:, row : row + height] for row, part in enumerate(jnp.split(parts, side, -1))]
+    return functools.reduce(jnp.add, shifted)
+
+
+_convolve = jax.custom_vjp(_convolve_natively)
 
 
 def _convolve_saving(w: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -119,29 +139,11 @@ def _convolve_backward(saved: tuple[Array, Array], dy: Array) -> tuple[Array, Ar
     def gradient(convolve: Callable[[Array, Array], Array]) -> Callable[..., tuple[Array, Array]]:
         return lambda w, x, dy: jax.vjp(convolve, w, x)[1](dy)
 
-    by_products, natively = gradient(_convolve_by_products), gradient(_convolve.fun)
+    by_products, natively = gradient(_convolve_by_products), gradient(_convolve_natively)
     return jax.lax.platform_dependent(*saved, dy, cpu=by_products, default=natively)
 
 
 _convolve.defvjp(_convolve_saving, _convolve_backward)
-
-
-def _side(w: Array, x: Array) -> int:
-    return math.isqrt(w.shape[0] // x.shape[-1])
-
-
-def _convolve_by_products(w: Array, x: Array) -> Array:
-    """One product of row segments with the kernel's rows side by side, then a sum of its parts, each shifted by a row.
-
-    Copies are as many times the images as a kernel has rows, not cells, and the product is wider than the outputs.
-    """
-    side, (height, width) = _side(w, x), x.shape[1:3]
-    pad = ((side - 1) // 2, side // 2)
-    padded = jnp.pad(x, ((0, 0), pad, pad, (0, 0)))
-    segments = jnp.concatenate([padded[:, :, column : column + width] for column in range(side)], -1)
-    parts = product(segments, jnp.concatenate(jnp.split(w, side), 1))
-    shifted = [part[:, row : row + height] for row, part in enumerate(jnp.split(parts, side, -1))]
-    return functools.reduce(jnp.add, shifted)
 
 
 def max_pool(x: Float[Array, "N H W C"], window: int = 3, stride: int = 2) -> Float[Array, "N H2 W2 C"]:
