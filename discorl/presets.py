@@ -8,8 +8,6 @@ from typing import Any
 from discorl import settings
 from discorl.errors import DiscorlError, near_matches
 
-SIZES = ("hidden", "channels", "fold", "memory_width", "model_width", "head_hidden")
-
 
 @dataclass(frozen=True)
 class Preset:
@@ -64,7 +62,7 @@ def preset(name: str, **own: Any) -> dict[str, Any]:
     chosen = PRESETS[name]
     base = dict(chosen.values)
     if own.get("agent") not in (None, base["agent"]):  # sizes are those of the preset's agent
-        base = {key: value for key, value in base.items() if key not in SIZES}
+        base = {key: value for key, value in base.items() if key not in settings.SIZES}
     values = settings.merge(base, own)
     made = settings.make(values)  # says so if something is wrong with them
     assert made.envs is not None

@@ -32,67 +32,63 @@ def _tells_masks(env: Any, actions: Any, seen: Any, batch: tuple[int, ...]) -> b
         return False
 
 
-class MaskShown:
-    """The same environment; its observation has one more entry."""
+class _Shown:
+    """The same environment, or vector of them; what is seen has one more entry."""
 
-    def __init__(self, env: Any) -> None:
-        self._env = env
-        self._every = np.ones(int(env.action_space.n), bool)
-        self._named, self.observation_space = _with_mask(env.observation_space, self._every)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
-
-    def reset(self, **options: Any) -> tuple[dict, dict]:
-        obs, info = self._env.reset(**options)
-        return self._shown(obs, info), info
-
-    def step(self, action: Any) -> tuple[dict, Any, Any, Any, dict]:
-        obs, *rest, info = self._env.step(action)
-        return self._shown(obs, info), *rest, info
-
-    def _shown(self, obs: Any, info: dict) -> dict:
-        mask = info.get(ACTION_MASK, self._every)  # after the end some say nothing
-        return (obs if self._named else {REST: obs}) | {ACTION_MASK: np.asarray(mask, bool)}
-
-
-class VectorMaskShown:
-    """The same for a vector of environments, whose info has the masks of all, and flags of those who told one."""
-
-    def __init__(self, vector: Any) -> None:
-        self._vector = vector
-        self._every = np.ones(int(vector.single_action_space.n), bool)
-        self._named, self.single_observation_space = _with_mask(vector.single_observation_space, self._every)
+    def __init__(self, given: Any, actions: Any, space: Any) -> None:
+        self._given = given
+        self._every = np.ones(int(actions.n), bool)
+        spaces = getattr(space, "spaces", None)
+        self._named = isinstance(spaces, Mapping)  # whether what is seen has names already
+        entries = dict(spaces) if isinstance(spaces, Mapping) else {REST: space}
+        flags = SimpleNamespace(shape=self._every.shape, dtype=self._every.dtype)
+        self._space = SimpleNamespace(spaces=entries | {ACTION_MASK: flags})
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._vector, name)
+        return getattr(self._given, name)
 
     def reset(self, **options: Any) -> tuple[dict, dict]:
-        obs, info = self._vector.reset(**options)
-        return self._shown(obs, self._masks(info)), info
+        obs, info = self._given.reset(**options)
+        return self._shown(obs, self._mask(info)), info
 
-    def step(self, action: Any) -> tuple[dict, Any, Any, Any, dict]:
-        obs, *rest, info = self._vector.step(action)
-        if "final_obs" in info:  # of those who ended, None for others; nothing can be done there any more
-            ended = [lane(info["final_obs"], i) for i in range(self._vector.num_envs)]
-            info = info | {"final_obs": [None if x is None else self._shown(x, self._every) for x in ended]}
-        return self._shown(obs, self._masks(info)), *rest, info
-
-    def _masks(self, info: dict) -> np.ndarray:
-        count = self._vector.num_envs
-        told = np.asarray(info.get(f"_{ACTION_MASK}", np.full(count, ACTION_MASK in info)), bool)
-        return np.asarray(info.get(ACTION_MASK, np.tile(self._every, (count, 1))), bool) | ~told[:, None]
+    def _mask(self, info: dict) -> np.ndarray:
+        raise NotImplementedError
 
     def _shown(self, obs: Any, mask: np.ndarray) -> dict:
         return (obs if self._named else {REST: obs}) | {ACTION_MASK: mask}
 
 
-def _with_mask(space: Any, every: np.ndarray) -> tuple[bool, Any]:
-    """Whether the parts of observations have names already, and the space of those with a mask."""
-    spaces = getattr(space, "spaces", None)
-    named = isinstance(spaces, Mapping)
-    entries = dict(spaces) if isinstance(spaces, Mapping) else {REST: space}
-    return named, SimpleNamespace(spaces=entries | {ACTION_MASK: SimpleNamespace(shape=every.shape, dtype=every.dtype)})
+class MaskShown(_Shown):
+    def __init__(self, env: Any) -> None:
+        super().__init__(env, env.action_space, env.observation_space)
+        self.observation_space = self._space
+
+    def step(self, action: Any) -> tuple[dict, Any, Any, Any, dict]:
+        obs, *rest, info = self._given.step(action)
+        return self._shown(obs, self._mask(info)), *rest, info
+
+    def _mask(self, info: dict) -> np.ndarray:
+        return np.asarray(info.get(ACTION_MASK, self._every), bool)  # after the end some say nothing
+
+
+class VectorMaskShown(_Shown):
+    """A vector's info has the masks of all, and flags of those who told one."""
+
+    def __init__(self, vector: Any) -> None:
+        super().__init__(vector, vector.single_action_space, vector.single_observation_space)
+        self.single_observation_space = self._space
+
+    def step(self, action: Any) -> tuple[dict, Any, Any, Any, dict]:
+        obs, *rest, info = self._given.step(action)
+        if "final_obs" in info:  # of those who ended, None for others; nothing can be done there any more
+            ended = [lane(info["final_obs"], i) for i in range(self._given.num_envs)]
+            info = info | {"final_obs": [None if x is None else self._shown(x, self._every) for x in ended]}
+        return self._shown(obs, self._mask(info)), *rest, info
+
+    def _mask(self, info: dict) -> np.ndarray:
+        count = self._given.num_envs
+        told = np.asarray(info.get(f"_{ACTION_MASK}", np.full(count, ACTION_MASK in info)), bool)
+        return np.asarray(info.get(ACTION_MASK, np.tile(self._every, (count, 1))), bool) | ~told[:, None]
 
 
 def lane(batch: Any, i: int) -> Any:
