@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from discorl import nn
+from discorl import convolution
 from discorl.envs.base import EnvSpec
 from discorl.networks import Torso, impala_torso
 
@@ -33,14 +33,14 @@ def gradient(torso: Torso, images: Any, loop: int) -> Callable[[Any], Any]:
 
 
 def with_convolution(convolve: Callable[..., Any], make: Callable[[], Callable[[Any], Any]], params: Any) -> Any:
-    """A program that was traced while `nn._convolve` was another function."""
-    ours, nn._convolve = nn._convolve, convolve
+    """A program that was traced while `convolution._convolve` was another function."""
+    ours, convolution._convolve = convolution._convolve, convolve
     try:
         program = make()
         jax.block_until_ready(program(params))
         return program
     finally:
-        nn._convolve = ours
+        convolution._convolve = ours
 
 
 def main() -> None:
@@ -53,6 +53,7 @@ def main() -> None:
         ((10, 10, 4), (16, 32), 1),
         ((84, 84, 4), (16, 32, 32), 1),
         ((84, 84, 4), (16, 32, 32), 2),
+        ((84, 84, 4), (16, 32, 32), 4),
     ):
         spec = EnvSpec("images", 6, jax.ShapeDtypeStruct(shape, jnp.float32))
         torso = impala_torso(spec, channels, fold=fold)
@@ -60,7 +61,9 @@ def main() -> None:
         images = jax.random.normal(jax.random.key(1), (args.images, *shape))
         for loop in (0, 2):
             make = partial(gradient, torso, images, loop)
-            ways = [with_convolution(way, make, params) for way in (nn._convolve_natively, nn._convolve)]
+            ways = [
+                with_convolution(way, make, params) for way in (convolution._convolve_natively, convolution._convolve)
+            ]
             times = np.array([[_seconds(way, params) for way in ways] for _ in range(args.rounds)]) / max(1, loop)
             native, ours = np.median(times, axis=0) * 1000
             ratio = np.median(times[:, 0] / times[:, 1])

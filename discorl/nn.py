@@ -1,8 +1,6 @@
 """Layers as pure functions, with the semantics the published weights need."""
 
-import functools
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -87,81 +85,6 @@ def mlp(
     for layer in params[:-1]:
         x = activation(linear(layer, x))
     return linear(params[-1], x)
-
-
-def conv_size(inputs: int, outputs: int, side: int = 3) -> LinearSize:
-    """A convolution is a linear layer on patches of `side`² cells, so that all weights of a network are one draw."""
-    return LinearSize(side * side * inputs, outputs)
-
-
-def conv(params: Linear, x: Float[Array, "N H W I"]) -> Float[Array, "N H W O"]:
-    """Convolution with stride 1 on zero-padded images; the side of the patches follows from the sizes."""
-    return add_bias(_convolve(params.w, x), params.b)
-
-
-def _side(w: Array, x: Array) -> int:
-    return math.isqrt(w.shape[0] // x.shape[-1])
-
-
-def _convolve_natively(w: Float[Array, "P O"], x: Float[Array, "N H W I"]) -> Float[Array, "N H W O"]:
-    side = _side(w, x)
-    kernel = w.reshape(side, side, x.shape[-1], -1)
-    return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-
-
-def _convolve_by_products(w: Array, x: Array) -> Array:
-    """One product of row segments with the kernel's rows side by side, then a sum of its parts, each shifted by a row.
-
-    Copies are as many times the images as a kernel has rows, not cells, and the product is wider than the outputs.
-    """
-    side, (height, width) = _side(w, x), x.shape[1:3]
-    pad = ((side - 1) // 2, side // 2)
-    padded = jnp.pad(x, ((0, 0), pad, pad, (0, 0)))
-    segments = jnp.concatenate([padded[:, :, column : column + width] for column in range(side)], -1)
-    parts = product(segments, jnp.concatenate(jnp.split(w, side), 1))
-    shifted = [part[:, row : row + height] for row, part in enumerate(jnp.split(parts, side, -1))]
-    return functools.reduce(jnp.add, shifted)
-
-
-_convolve = jax.custom_vjp(_convolve_natively)
-
-
-def _convolve_saving(w: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _convolve(w, x), (w, x)
-
-
-def _convolve_backward(saved: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
-    """On CPU from products: inside of a loop XLA makes gradients of convolutions by naive code, 20 × slower and more.
-
-    They are made anew from the images, so that their shifted copies need not be kept.
-    """
-
-    def gradient(convolve: Callable[[Array, Array], Array]) -> Callable[..., tuple[Array, Array]]:
-        return lambda w, x, dy: jax.vjp(convolve, w, x)[1](dy)
-
-    by_products, natively = gradient(_convolve_by_products), gradient(_convolve_natively)
-    return jax.lax.platform_dependent(*saved, dy, cpu=by_products, default=natively)
-
-
-_convolve.defvjp(_convolve_saving, _convolve_backward)
-
-
-def max_pool(x: Float[Array, "N H W C"], window: int = 3, stride: int = 2) -> Float[Array, "N H2 W2 C"]:
-    """Maximum over windows, padded so that ⌈size / stride⌉ are left; first along columns, then along rows.
-
-    As a maximum of slices: the gradient of `reduce_window` makes a whole residual torso up to twice as slow on CPU.
-    """
-    for axis in (1, 2):
-        size = x.shape[axis]
-        left = -(-size // stride)
-        missing = max(0, (left - 1) * stride + window - size)
-        pads = [(0, 0)] * 4
-        pads[axis] = (missing // 2, missing - missing // 2)
-        padded = jnp.pad(x, pads, constant_values=-jnp.inf)
-        last = (left - 1) * stride + 1
-        slices = [jax.lax.slice_in_dim(padded, i, i + last, stride, axis) for i in range(window)]
-        x = functools.reduce(jnp.maximum, slices)
-    return x
 
 
 def lstm_gates(gates: Float[Array, "*S H4"], cell: Float[Array, "*S H"]) -> LSTMState:

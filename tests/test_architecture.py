@@ -19,6 +19,7 @@ LAYERS = [
     "types",
     "distributions",
     "nn",
+    "convolution",
     "envs.base",
     "envs.compliance",
     "envs.spaces",

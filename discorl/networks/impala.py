@@ -7,6 +7,7 @@ import jax
 from jaxtyping import Array, Float
 
 from discorl import nn
+from discorl.convolution import conv, conv_size, max_pool
 from discorl.envs.base import EnvSpec
 from discorl.errors import DiscorlError
 from discorl.networks.base import Torso, feed_forward
@@ -55,7 +56,7 @@ def impala_torso(
         return ImpalaParams(sections=tuple(_section(layers) for _ in channels), hidden=tuple(layers))
 
     def _section_sizes(inputs: int, outputs: int) -> list[nn.LinearSize]:
-        return [nn.conv_size(inputs, outputs), *[nn.conv_size(outputs, outputs)] * (2 * blocks)]
+        return [conv_size(inputs, outputs), *[conv_size(outputs, outputs)] * (2 * blocks)]
 
     def _section(layers: Iterator[nn.Linear]) -> Section:
         return Section(next(layers), tuple((next(layers), next(layers)) for _ in range(blocks)))
@@ -64,9 +65,9 @@ def impala_torso(
         (image,) = jax.tree.leaves(obs)
         x = folded(as_images(as_float(image, params.hidden[0].w.dtype)), fold)
         for section in params.sections:
-            x = nn.max_pool(nn.conv(section.conv, x))
+            x = max_pool(conv(section.conv, x))
             for one, two in section.blocks:
-                x = x + nn.conv(two, jax.nn.relu(nn.conv(one, jax.nn.relu(x))))
+                x = x + conv(two, jax.nn.relu(conv(one, jax.nn.relu(x))))
         x = jax.nn.relu(x).reshape(x.shape[0], -1)
         return jax.nn.relu(nn.mlp(params.hidden, x))
 
