@@ -130,6 +130,12 @@ def _add_discover(parser: argparse.ArgumentParser) -> None:
     files = groups["run"]
     files.add_argument("--config", metavar="FILE", help="settings in a TOML file; flags override them")
     files.add_argument("--resume", metavar="RUN", help="go on with a run folder exactly where it stopped")
+    files.add_argument(
+        "--distributed",
+        metavar="WHERE",
+        help="be one of many processes that share the agents: auto on clusters that JAX knows, else "
+        "ADDRESS:PORT,COUNT,INDEX",
+    )
     _add_cache(files)
 
 
@@ -246,8 +252,10 @@ def _discover(given: argparse.Namespace) -> int:
     with Interrupts() as interrupts:
         prepare(given)
         from discorl import console
-        from discorl.discovery import discover
+        from discorl.discovery import discover, placement
 
+        if given.distributed:
+            placement.join(given.distributed)
         with console.reporter(console.discovery_line) as progress:
             watched: dict[str, Any] = {"progress": progress, "stop": interrupts}
             if given.resume:
@@ -256,7 +264,7 @@ def _discover(given: argparse.Namespace) -> int:
                 suite = re.sub(r"[^\w.]+", "-", values.get("suite", DiscoverySettings().suite))
                 values.setdefault("run_dir", f"runs/discover-{suite}-{{n}}")
                 result = discover.discover(**values, **watched)
-        for line in console.discovery_summary(result):
+        for line in console.discovery_summary(result) if placement.leads() else []:
             console.say(line)
     return 128 + interrupts.signal if result.stopped and interrupts.signal else 0
 

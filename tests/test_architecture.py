@@ -103,6 +103,7 @@ LAYERS = [
     "discovery.window",
     "discovery.life",
     "discovery.population",
+    "discovery.placement",
     "discovery.build",
     "discovery.records",
     "discovery.discover",

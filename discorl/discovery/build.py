@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
 
 from discorl import networks, rule_files
-from discorl.discovery import gradients
+from discorl.discovery import gradients, placement
 from discorl.discovery.life import Cohort, LifeConfig, make_cohort
 from discorl.discovery.objective import ObjectiveConfig
 from discorl.discovery.population import Population, PopulationConfig, PopulationState, make_population
@@ -33,12 +35,20 @@ class Discovery(NamedTuple):
     cohorts: tuple[Cohort, ...]
     population: Population
     hypers: Hypers
+    mesh: Mesh  # the devices that share the agents
 
     def begin(self) -> PopulationState:
         """A newborn population; the rule is random, or the one that was named."""
-        key_rule, key = jax.random.split(jax.random.key(self.settings.seed))
-        eta = jax.jit(self.rule.init)(key_rule) if self.first is None else self.first
-        return jax.jit(self.population.init)(key, eta)
+
+        def make(first: Eta | None) -> PopulationState:
+            key_rule, key = jax.random.split(jax.random.key(self.settings.seed))
+            return self.population.init(key, self.rule.init(key_rule) if first is None else first)
+
+        return jax.jit(make, out_shardings=self.shardings)(jax.tree.map(np.asarray, self.first))
+
+    @property
+    def shardings(self) -> PopulationState:
+        return placement.shardings(self.mesh, self.settings.optimizer == "single")
 
     def shapes(self) -> PopulationState:
         """The same as shapes only."""
@@ -85,7 +95,8 @@ def build(asked: DiscoverySettings) -> Discovery:
         at_once=asked.at_once,
     )
     population = make_population(cohorts, crowd, gradient)
-    return Discovery(asked, config, rule, first, origin, tuple(cohorts), population, meta_hypers(asked))
+    mesh = placement.make_mesh([asked.agents * len(cohort.families) for cohort in cohorts], asked.devices)
+    return Discovery(asked, config, rule, first, origin, tuple(cohorts), population, meta_hypers(asked), mesh)
 
 
 def meta_hypers(asked: DiscoverySettings) -> Hypers:

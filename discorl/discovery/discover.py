@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from discorl import checkpoints, events, options, plots, rule_files, runs
-from discorl.discovery import records
+from discorl.discovery import placement, records
 from discorl.discovery.build import Discovery, build
 from discorl.discovery.population import MetaInfo, PopulationState
 from discorl.discovery.records import MetaRow, Progress
@@ -51,7 +51,7 @@ def discover(
     asked = options.make(DiscoverySettings, {**presets(preset), **given})
     made = build(asked)
     folder = None
-    if asked.run_dir:
+    if asked.run_dir and placement.leads():
         text = lambda folder: options.dump(replace(made.settings, run_dir=str(folder)))  # noqa: E731
         folder = runs.create_folder(asked.run_dir, text)
         made = made._replace(settings=replace(made.settings, run_dir=str(folder)))
@@ -80,7 +80,8 @@ def resume(
         )
     sitting = _Sitting(build(asked), folder, progress, stop)
     state = sitting.restore(folder)
-    runs.write_text(folder / runs.CONFIG, options.dump(asked))
+    if placement.leads():
+        runs.write_text(folder / runs.CONFIG, options.dump(asked))
     return sitting.run(state)
 
 
@@ -94,8 +95,9 @@ class _Sitting:
         progress: Callable[[Progress], None] | None,
         stop: Callable[[], bool] | None,
     ) -> None:
-        self.made, self.folder = made, folder
-        self.progress, self.stop = progress or (lambda _: None), stop or (lambda: False)
+        self.made, self.folder = made, folder if placement.leads() else None
+        self.progress = progress if progress and placement.leads() else lambda _: None
+        self.stop = lambda: placement.agreed(stop is not None and stop())
         self.names = made.families
         self.rows: list[MetaRow] = []
         self.done = 0  # meta-steps
@@ -116,7 +118,7 @@ class _Sitting:
             raise DiscorlError(f"the run {folder} has its {self.done} meta-steps already; give more to go on")
         self.rows = records.read_rows(folder / runs.METRICS, until=self.done)
         self._report("compiling")
-        return checkpoints.load(path, self.made.shapes())
+        return jax.device_put(checkpoints.load(path, self.made.shapes()), self.made.shardings)
 
     def run(self, state: PopulationState) -> DiscoveryResult:
         asked = self.made.settings
@@ -128,7 +130,10 @@ class _Sitting:
             for length in stretches(self.done, asked.meta_steps, asked.log_every):
                 if length not in programs:
                     self._report("compiling")
-                    advance = jax.jit(self._stretch, static_argnums=1)
+                    whole = placement.everywhere(self.made.mesh)
+                    advance = jax.jit(
+                        self._stretch, static_argnums=1, out_shardings=(self.made.shardings, whole, whole)
+                    )
                     programs[length] = advance.lower(state, length).compile()
                     begun, earlier = time.perf_counter(), self.seconds  # compiling is no discovering
                     first = self.done
@@ -146,8 +151,11 @@ class _Sitting:
                 if self.done - saved >= asked.checkpoint_every:
                     self._save(state)
                     saved = self.done
-        finally:  # also if interrupted or gone wrong: `state` ends the last good stretch
-            self._save(state)
+        except BaseException as error:  # interrupted or gone wrong: `state` ends the last good stretch
+            if placement.alone() or isinstance(error, DiscorlError):  # else others may not know, and saving needs them
+                self._save(state)
+            raise
+        self._save(state)
         return self._result(state)
 
     def _stretch(self, state: PopulationState, length: int) -> tuple[PopulationState, MetaInfo, jax.Array]:
@@ -207,6 +215,7 @@ class _Sitting:
             records.save_rule(path, self.made, state, self.seconds)
 
     def _save(self, state: PopulationState) -> None:
+        state = placement.gathered(self.made.mesh, state)
         if self.folder is None:
             return
         about = {"meta_steps": self.done, "seconds": self.seconds}

@@ -150,7 +150,7 @@ def save_rule(path: Path, made: Discovery, state: PopulationState, seconds: floa
         "meta_steps": step,
         "environment_steps": step * made.steps_per_meta_step,
         "seconds": round(seconds),
-        "devices": f"{jax.device_count()} {jax.devices()[0].device_kind}",
+        "devices": f"{made.mesh.size} {made.mesh.devices.flat[0].device_kind}",
         "settings": _plain({k: v for k, v in asdict(made.settings).items() if k != "run_dir"}),
     } | ({"began_with": made.origin} if made.origin else {})
     arrays = to_arrays(jax.device_get(state.eta), made.config)

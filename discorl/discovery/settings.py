@@ -96,6 +96,9 @@ class DiscoverySettings:
     init_gate_bias: float = _rule(1.0, "bias of its gate at birth; at 0 a rule teaches nothing at first", least="zero")
 
     seed: int = _run(0, "random seed")
+    devices: int | None = _run(
+        None, "devices that share the agents (default: the most that share them evenly)", least="positive"
+    )
     log_every: int = _run(10, "meta-steps per row of metrics, and per compiled stretch", least="positive")
     checkpoint_every: int = _run(100, "meta-steps between checkpoints", least="positive")
     snapshot_every: int = _run(100, "meta-steps between snapshots of the rule", least="positive")
@@ -207,8 +210,8 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-# What may differ when a run goes on: none of these touches a number that discovery computes.
-RESUMABLE = ("meta_steps", "checkpoint_every", "snapshot_every", "run_dir")
+# What may differ when a run goes on: none of these touches a number that discovery computes (devices: its last bits).
+RESUMABLE = ("meta_steps", "devices", "checkpoint_every", "snapshot_every", "run_dir")
 
 
 def preset(name: str) -> dict[str, Any]:

@@ -204,6 +204,8 @@ def test_nothing_sound_for_long_stops_the_run() -> None:
         (["--rule", "nowhere.npz"], "nowhere.npz does not exist"),
         (["--resume", "nowhere"], "nowhere is no run of discovery"),
         (["--windw", "3"], "unknown argument '--windw'"),
+        (["--devices", "99"], "devices is 99, but JAX sees"),
+        (["--distributed", "here"], "cannot join the other processes"),
     ],
 )
 def test_mistakes(flags: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
