@@ -7,8 +7,8 @@ All of them are asked for the same thing, the gradient of a window's loss in η,
     evolution    no backward pass at all: perturbs η and looks what comes of it, for horizons of any length
 """
 
+import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,8 @@ from discorl.learner import KEPT, AgentLoss, LossGradient, reverse_gradient
 from discorl.rules.base import Eta, Targets
 from discorl.types import Key, Params, Rollout
 
+SHORTEST = 3  # updates of a segment that is worth it
+
 
 class WindowLoss(NamedTuple):
     """`loss` is for whoever differentiates; `score` is what it stands for, a number that is better when larger."""
@@ -28,6 +30,7 @@ class WindowLoss(NamedTuple):
     score: Float[Array, ""]
 
 
+Update = Callable[[Any, None], tuple[Any, Any]]
 Window = Callable[[Eta], tuple[WindowLoss, Any]]  # also returns whatever else came of it
 
 
@@ -35,6 +38,7 @@ class MetaGradient(NamedTuple):
     name: str
     inner: Callable[[AgentLoss], LossGradient]  # how an update differentiates the agent's loss
     update: Callable[[Callable], Callable]  # wraps each update of the window
+    scan: Callable[[Update, Any, int], tuple[Any, Any]]  # makes so many updates: carry and rows, as `jax.lax.scan`
     outer: Callable[[Window, Eta, Key], tuple[Any, Eta]]  # -> what came of the window, its gradient
 
 
@@ -51,18 +55,35 @@ def backward(window: Window, eta: Eta, key: Key) -> tuple[Any, Eta]:
 
 
 def reverse() -> MetaGradient:
-    return MetaGradient(name="reverse", inner=reverse_gradient, update=lambda update: update, outer=backward)
+    return MetaGradient(
+        "reverse", inner=reverse_gradient, update=lambda update: update, scan=plain_scan, outer=backward
+    )
 
 
 def mixed() -> MetaGradient:
     """Mixed-mode differentiation with a checkpoint at every update (https://arxiv.org/abs/2505.00793)."""
-    policy = jax.checkpoint_policies.save_only_these_names(KEPT)
     return MetaGradient(
-        name="mixed",
-        inner=forward_over_reverse,
-        update=partial(jax.checkpoint, policy=policy, prevent_cse=False),  # inside a scan there is nothing to merge
-        outer=backward,
+        "mixed", inner=forward_over_reverse, update=_checkpointed, scan=scan_in_segments, outer=backward
     )
+
+
+def plain_scan(update: Update, carry: Any, length: int) -> tuple[Any, Any]:
+    return jax.lax.scan(update, carry, length=length)
+
+
+def scan_in_segments(update: Update, carry: Any, length: int) -> tuple[Any, Any]:
+    """Agents are kept at the start of every segment only; in between they are made again from their inner gradients."""
+    size = max(n for n in range(1, math.isqrt(length) + 1) if length % n == 0)
+    if size < SHORTEST:
+        return plain_scan(update, carry, length)
+    segment = _checkpointed(lambda carry: jax.lax.scan(update, carry, length=size))
+    last, rows = jax.lax.scan(lambda carry, _: segment(carry), carry, length=length // size)
+    return last, jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), rows)
+
+
+def _checkpointed(function: Callable) -> Callable:
+    policy = jax.checkpoint_policies.save_only_these_names(KEPT)
+    return jax.checkpoint(function, policy=policy, prevent_cse=False)  # inside a scan there is nothing to merge
 
 
 def forward_over_reverse(loss: AgentLoss) -> LossGradient:
@@ -119,7 +140,7 @@ def evolution(sigma: float = 0.02, pairs: int = 4) -> MetaGradient:
         grads, _ = jax.lax.scan(one, zero, jax.random.split(key, pairs))
         return rest, grads
 
-    return MetaGradient(name="evolution", inner=reverse_gradient, update=lambda update: update, outer=outer)
+    return MetaGradient("evolution", inner=reverse_gradient, update=lambda update: update, scan=plain_scan, outer=outer)
 
 
 def _shifted(eta: Eta, noise: Eta, size: float) -> Eta:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from discorl import acting
@@ -16,6 +17,7 @@ from discorl.envs.base import EpisodeEnd, batch
 from discorl.envs.families import Task
 from discorl.envs.together import Together
 from discorl.errors import DiscorlError, require_positive
+from discorl.learner import KEPT
 from discorl.networks.base import AgentNetwork
 from discorl.optim import Hypers
 from discorl.rules.base import Eta, UpdateRule
@@ -140,14 +142,15 @@ def make_cohort(
             state, value = carry
             params = start if config.behaviour == "start" else jax.lax.stop_gradient(state.learner.params)
             state, sampled, ends = training.gather(params, state)
+            sampled = jax.tree.map(lambda x: checkpoint_name(x, KEPT), sampled)  # acting once is enough
             student, info = judge.update(eta, hypers, Student(state.learner, value), sampled)
             return (state._replace(learner=student.learner), student.value), (info, ends)
 
         carry = life.train, life.value
-        kept, rows = jax.lax.scan(update, carry, length=config.advance)
+        kept, rows = gradient.scan(update, carry, config.advance)
         last = kept
         if ahead := config.window - config.advance:  # looked at, then lived again by the next window
-            last, more = jax.lax.scan(update, kept, length=ahead)
+            last, more = gradient.scan(update, kept, ahead)
             rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), rows, more)
         infos, ends = rows
         student = Student(last[0].learner, last[1])

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
 from discorl.discovery.gradients import MetaGradient
 from discorl.discovery.objective import ObjectiveConfig, ObjectiveInfo, outer_loss, target_regularizer
-from discorl.learner import Learner, LearnerState, make_learner
+from discorl.learner import KEPT, Learner, LearnerState, make_learner
 from discorl.networks.base import AgentNetwork
 from discorl.optim import Hypers
 from discorl.rules.base import Eta, UpdateRule
@@ -69,6 +70,7 @@ def make_judge(network: AgentNetwork, rule: UpdateRule, config: OuterConfig, gra
     @gradient.update
     def lesson(eta: Eta, hypers: Hypers, state: LearnerState, batch: Rollout) -> tuple:
         state, info, found = learner.lesson(eta, hypers, state, batch)
+        state = state._replace(rule=jax.tree.map(lambda x: checkpoint_name(x, KEPT), state.rule))
         logits = found.experience.online.logits
         return state, target_regularizer(found, config.objective), jax.lax.stop_gradient((logits, info.total_loss))
 

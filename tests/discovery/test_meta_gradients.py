@@ -32,20 +32,24 @@ def window_loss(gradient: MetaGradient) -> Callable[..., jax.Array]:
     judge = make_judge(case.network, case.rule, OUTER, gradient)
 
     def loss(eta: MetaParams, student: Student, rollouts: Any, validation: Any) -> jax.Array:
-        def update(student: Student, rollout: Any) -> tuple[Student, Any]:
-            return judge.update(eta, Hypers(learning_rate=3e-2), student, rollout)
+        def update(carry: tuple[Student, jax.Array], _: None) -> tuple[tuple[Student, jax.Array], Any]:
+            student, at = carry
+            student, info = judge.update(
+                eta, Hypers(learning_rate=3e-2), student, jax.tree.map(lambda x: x[at], rollouts)
+            )
+            return (student, at + 1), info
 
-        student, infos = jax.lax.scan(update, student, rollouts)
+        (student, _), infos = gradient.scan(update, (student, jnp.int32(0)), len(rollouts.reward))
         return judge.judge(student, validation, infos.regularizer.mean())[0]
 
     return loss
 
 
 @cache
-def arguments() -> tuple:
+def arguments(updates: int = UPDATES) -> tuple:
     case = small.small()
     value = init_value_function(jax.random.key(5), jnp.zeros(small.OBS), OUTER.value)
-    rollouts = jax.tree.map(lambda *x: jnp.stack(x), *(small.rollout(seed) for seed in range(UPDATES)))
+    rollouts = jax.tree.map(lambda *x: jnp.stack(x), *(small.rollout(seed) for seed in range(updates)))
     return case.eta, Student(case.state, value), rollouts, small.rollout(9)
 
 
@@ -54,9 +58,10 @@ def in_float64(function: Callable, *args: Any) -> Any:
         return jax.device_get(jax.jit(function)(*small.as_float64(args)))
 
 
-def test_mixed_mode_equals_plain_reverse_mode() -> None:
+@pytest.mark.parametrize("updates", [UPDATES, 3 * gradients.SHORTEST])  # in one piece, and in segments
+def test_mixed_mode_equals_plain_reverse_mode(updates: int) -> None:
     reverse, mixed = (
-        in_float64(jax.grad(window_loss(g)), *arguments()) for g in (gradients.reverse(), gradients.mixed())
+        in_float64(jax.grad(window_loss(g)), *arguments(updates)) for g in (gradients.reverse(), gradients.mixed())
     )
     for at, expected in jax.tree_util.tree_leaves_with_path(reverse):
         got = dict((jax.tree_util.keystr(p), x) for p, x in jax.tree_util.tree_leaves_with_path(mixed))
