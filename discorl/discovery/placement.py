@@ -28,8 +28,9 @@ def join(where: str) -> None:
         address, count, index = where.split(",")
         return jax.distributed.initialize(address, num_processes=int(count), process_id=int(index))
     except (ValueError, RuntimeError) as error:
+        reason, _, _ = str(error).partition("\n")
         raise DiscorlError(
-            f"cannot join the other processes ({str(error).splitlines()[0]}); say where the first one listens, "
+            f"cannot join the other processes ({reason}); say where the first one listens, "
             "how many there are and which this is, as in 10.0.0.1:1234,2,0"
         ) from error
 
