@@ -11,13 +11,13 @@ from discorl.convolution import conv, conv_size, max_pool
 from discorl.envs.base import EnvSpec
 from discorl.errors import DiscorlError
 from discorl.networks.base import Torso, feed_forward
-from discorl.networks.observations import as_float, as_images, entries, folded, looks_like_image
+from discorl.networks.observations import as_float, as_images, centred, entries, folded, looks_like_image
 from discorl.types import Key, Observation
 
 SMALL = (16, 32, 32)  # channels of Espeholt et al.
 PAPER = (256, 384, 384, 256)  # of the agents that Disco103 was evaluated with, Oh et al. 2025
 BLOCKS = 2
-LARGE = 32  # pixels; boards of fewer cells are never folded
+LARGE = 32  # pixels; boards of fewer cells are never folded, nor centred
 
 
 class Section(NamedTuple):
@@ -44,7 +44,8 @@ def impala_torso(
     `fold`, large images are first made smaller without losing a pixel: its squares become channels.
     """
     height, width, planes = _image_shape(spec)
-    fold = fold if min(height, width) >= LARGE else 1
+    large = min(height, width) >= LARGE
+    fold = fold if large else 1
     height, width, planes = -(-height // fold), -(-width // fold), planes * fold**2
     for _ in channels:
         height, width = -(-height // 2), -(-width // 2)
@@ -52,7 +53,7 @@ def impala_torso(
     def init(key: Key) -> ImpalaParams:
         sizes = [size for i, o in zip((planes, *channels), channels, strict=False) for size in _section_sizes(i, o)]
         flat = height * width * (channels[-1] if channels else planes)
-        layers = iter(nn.init_linears(key, [*sizes, *nn.mlp_sizes(flat, hidden)]))
+        layers = iter(nn.init_linears(key, [_before_relu(size) for size in (*sizes, *nn.mlp_sizes(flat, hidden))]))
         return ImpalaParams(sections=tuple(_section(layers) for _ in channels), hidden=tuple(layers))
 
     def _section_sizes(inputs: int, outputs: int) -> list[nn.LinearSize]:
@@ -63,7 +64,8 @@ def impala_torso(
 
     def apply(params: ImpalaParams, obs: Observation) -> Float[Array, "N E"]:
         (image,) = jax.tree.leaves(obs)
-        x = folded(as_images(as_float(image, params.hidden[0].w.dtype)), fold)
+        x = as_images(as_float(image, params.hidden[0].w.dtype))
+        x = folded(centred(x), fold) if large else x
         for section in params.sections:
             x = max_pool(conv(section.conv, x))
             for one, two in section.blocks:
@@ -72,6 +74,11 @@ def impala_torso(
         return jax.nn.relu(nn.mlp(params.hidden, x))
 
     return feed_forward(init, apply)
+
+
+def _before_relu(size: nn.LinearSize) -> nn.LinearSize:
+    """√2 times the usual weights (He et al. 2015): over so many ReLUs, small differences of images would be lost."""
+    return size._replace(scale=(2 / size.inputs) ** 0.5)
 
 
 def _image_shape(spec: EnvSpec) -> tuple[int, int, int]:

@@ -46,6 +46,11 @@ def as_images(x: Float[Array, "N *S"]) -> Float[Array, "N H W C"]:
             return jnp.moveaxis(x, 1, -1) if channels_first(x.shape[1:]) else x
 
 
+def centred(x: Float[Array, "N H W C"]) -> Float[Array, "N H W C"]:
+    """Every channel of every image about its mean: a background is the same everywhere and says nothing."""
+    return x - x.mean((1, 2), keepdims=True)
+
+
 def folded(x: Float[Array, "N H W C"], side: int) -> Float[Array, "N H2 W2 C2"]:
     """Squares of `side`² pixels as channels; what is missing at the end is zero."""
     if side == 1:

@@ -10,7 +10,7 @@ from discorl.envs.base import EnvSpec
 from discorl.errors import DiscorlError
 from discorl.networks import AgentNetwork
 from discorl.networks.base import embedding_width
-from discorl.networks.observations import as_images, folded
+from discorl.networks.observations import as_images, centred, folded
 from discorl.types import Needs
 
 NEEDS = Needs(y=5)
@@ -63,6 +63,32 @@ def test_boards_are_not_folded() -> None:
     }
     assert sizes[10].sections[0].conv.w.shape == (9 * 4, 16)
     assert sizes[32].sections[0].conv.w.shape == (9 * 4 * 4, 16)
+
+
+def test_an_untrained_agent_sees_a_ball(key: jax.Array) -> None:
+    """Four pixels of 7,056 on grey, as in Pong: embeddings of different places must differ."""
+    spec = spec_of(84, 84, 4, dtype=jnp.uint8)
+    torso = networks.impala_torso(spec, fold=4)
+    frames = np.full((16, 84, 84, 4), 87, np.uint8)
+    for i, (row, column) in enumerate(np.ndindex(4, 4)):
+        frames[i, 10 + 16 * row : 12 + 16 * row, 10 + 16 * column : 12 + 16 * column] = 236
+    images = jnp.asarray(frames)[None]
+    embed = jax.jit(lambda key: torso.unroll(torso.init(key), (), images, jnp.zeros((1, 16), jnp.bool_))[0][0])
+    for i in range(4):
+        found = np.asarray(embed(jax.random.fold_in(key, i)))
+        assert found.std(axis=0).mean() > 0.04  # with weights of the usual size and no centring 0.005 to 0.008
+        assert np.sqrt(np.square(found).mean()) < 4  # not so large that a policy would begin far from uniform
+
+
+def test_brightness_of_large_images_says_nothing(key: jax.Array) -> None:
+    image = jax.random.uniform(key, (3, 6, 7, 2))
+    expected = np.asarray(image) - np.asarray(image).mean(axis=(1, 2)).reshape(3, 1, 1, 2)
+    np.testing.assert_allclose(centred(image), expected, atol=1e-6)
+    for side, same in ((32, True), (31, False)):  # boards are not images: their numbers count
+        torso = networks.impala_torso(spec_of(side, side, 1), (2,), (5,))
+        params, obs = torso.init(key), jax.random.uniform(key, (1, 2, side, side, 1))
+        seen, brighter = (torso.unroll(params, (), x, jnp.zeros((1, 2), jnp.bool_))[0] for x in (obs, obs + 0.3))
+        assert np.allclose(seen, brighter, atol=1e-4) == same
 
 
 @pytest.mark.parametrize("torso", [networks.mlp_torso, networks.impala_torso])
