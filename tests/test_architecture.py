@@ -49,6 +49,7 @@ LAYERS = [
     "envs.chains",
     "envs.bandits",
     "envs.control",
+    "envs.motion",
     "envs.acrobot",
     "envs.games",
     "envs.suites",

@@ -145,7 +145,7 @@ PUBLISHED: dict[str, Any] = {
 PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     "small": ("a small rule on two cores in minutes", {}),
     "mini": (
-        "how the bundled rule began: twelve families of tasks, hours on two cores",
+        "how the bundled rule began: all discovery families, hours on two cores",
         {
             "suite": "small-worlds",
             "meta_steps": 2400,

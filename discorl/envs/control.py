@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from discorl.envs.base import Environment, EnvSpec, TimeStep
-from discorl.envs.families import Family, Range, Span, real, whole
+from discorl.envs.families import Family, Range, Span, drawn, real, whole
 from discorl.types import Key
 
 # Cart-pole ------------------------------------------------------------------------------------------------------------
@@ -54,15 +54,7 @@ def cart_pole(name: str, ranges: CartPoleRanges = CartPoleRanges()) -> Family:
     spec = _spec(name, 4, ("left", "right"))
 
     def draw(key: Key) -> CartPoleTask:
-        u = jax.random.uniform(key, (6,))
-        return CartPoleTask(
-            gravity=real(u[0], ranges.gravity),
-            cart=real(u[1], ranges.cart),
-            pole=real(u[2], ranges.pole),
-            half_length=real(u[3], ranges.half_length),
-            force=real(u[4], ranges.force),
-            limit=whole(u[5], ranges.limit),
-        )
+        return drawn(CartPoleTask, ranges, key)
 
     def make(task: CartPoleTask) -> Environment:
         def reset(key: Key) -> tuple[ControlState, Array]:
@@ -193,14 +185,7 @@ def mountain_car(name: str, ranges: MountainCarRanges = MountainCarRanges()) -> 
     spec = _spec(name, 2, ("left", "coast", "right"))
 
     def draw(key: Key) -> MountainCarTask:
-        u = jax.random.uniform(key, (5,))
-        return MountainCarTask(
-            force=real(u[0], ranges.force),
-            gravity=real(u[1], ranges.gravity),
-            spread=real(u[2], ranges.spread),
-            speed=real(u[3], ranges.speed),
-            limit=whole(u[4], ranges.limit),
-        )
+        return drawn(MountainCarTask, ranges, key)
 
     def make(task: MountainCarTask) -> Environment:
         scale = (1.0, TOP_SPEED)
@@ -266,14 +251,7 @@ def pendulum(name: str, ranges: PendulumRanges = PendulumRanges()) -> Family:
     spec = _spec(name, 3, ("--", "-", "0", "+", "++"))
 
     def draw(key: Key) -> PendulumTask:
-        u = jax.random.uniform(key, (5,))
-        return PendulumTask(
-            gravity=real(u[0], ranges.gravity),
-            mass=real(u[1], ranges.mass),
-            length=real(u[2], ranges.length),
-            torque=real(u[3], ranges.torque),
-            limit=whole(u[4], ranges.limit),
-        )
+        return drawn(PendulumTask, ranges, key)
 
     def make(task: PendulumTask) -> Environment:
         def seen(x: Float[Array, "2"]) -> Float[Array, "3"]:

@@ -8,7 +8,7 @@ Whatever is expensive (walls, tables) is made by `draw`, once per lifetime; a ba
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,20 @@ def whole(u: Float[Array, "*n"], span: Span) -> Int[Array, "*n"]:
 def real(u: Float[Array, "*n"], limits: Range) -> Float[Array, "*n"]:
     low, high = limits
     return (low + u * (high - low)).astype(jnp.float32)
+
+
+TaskOf = TypeVar("TaskOf", bound=tuple)
+
+
+def drawn(task: type[TaskOf], ranges: Any, key: Key) -> TaskOf:
+    """A task whose every number is drawn from the range of its name: spans of integers, ranges of floats."""
+    limits = vars(ranges)
+    u = jax.random.uniform(key, (len(limits),))
+
+    def one(u: Array, span: Any) -> Array:
+        return whole(u, span) if isinstance(span[0], int) else real(u, span)
+
+    return task(**{name: one(u[i], span) for i, (name, span) in enumerate(limits.items())})
 
 
 def magnitude(u: Float[Array, "*n"], limits: Range) -> Float[Array, "*n"]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from discorl.envs.base import Environment, EnvSpec, TimeStep
-from discorl.envs.families import Family, Range, Span, below, real, whole
+from discorl.envs.families import Family, Range, Span, below, drawn
 from discorl.types import Key
 
 MOVES = ("left", "stay", "right")
@@ -50,14 +50,7 @@ def dodge(name: str, ranges: DodgeRanges = DodgeRanges()) -> Family:
     )
 
     def draw(key: Key) -> DodgeTask:
-        u = jax.random.uniform(key, (5,))
-        return DodgeTask(
-            rows=whole(u[0], ranges.rows),
-            columns=whole(u[1], ranges.columns),
-            density=real(u[2], ranges.density),
-            crash=real(u[3], ranges.crash),
-            horizon=whole(u[4], ranges.horizon),
-        )
+        return drawn(DodgeTask, ranges, key)
 
     def make(task: DodgeTask) -> Environment:
         def player(column: Int[Array, ""]) -> Bool[Array, "rows columns"]:
@@ -143,14 +136,7 @@ def breakout(name: str, ranges: BreakoutRanges = BreakoutRanges()) -> Family:
     )
 
     def draw(key: Key) -> BreakoutTask:
-        u = jax.random.uniform(key, (5,))
-        return BreakoutTask(
-            rows=whole(u[0], ranges.rows),
-            columns=whole(u[1], ranges.columns),
-            bricks=whole(u[2], ranges.bricks),
-            lost=real(u[3], ranges.lost),
-            horizon=whole(u[4], ranges.horizon),
-        )
+        return drawn(BreakoutTask, ranges, key)
 
     def make(task: BreakoutTask) -> Environment:
         row, column = jnp.arange(shape[0])[:, None], jnp.arange(shape[1])[None, :]

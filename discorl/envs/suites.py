@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax
 
-from discorl.envs import bandits, chains, control, games
+from discorl.envs import bandits, chains, control, games, motion
 from discorl.envs.acrobot import acrobot, standard_acrobot
 from discorl.envs.base import Environment
 from discorl.envs.catch import catch
@@ -64,6 +64,8 @@ ENTRIES = (
     _seen(bandits.contextual("bandit/contextual"), "4 to 20 questions, rewards linear in what is seen"),
     _seen(control.cart_pole("control/cart-pole"), "balance a pole on a cart", control.standard_cart_pole),
     _seen(control.reach("control/reach"), "steer a point with momentum to a place, against wind and drag"),
+    _seen(rescaled(motion.pump("motion/pump"), (0.1, 1.0)), "swing a weight on a spring as far out as it must go"),
+    _seen(rescaled(motion.hover("motion/hover"), (1.0, 10.0)), "come to a place and stay there, in spite of gusts"),
     _unseen(keys("grid/keys", KEYS, key_value=(0.0, 0.3)), "fetch the key, pass the door, reach the goal"),
     _unseen(cliff("grid/cliff", CLIFF), "walk along a cliff; only the place is seen"),
     _unseen(chains.deep_sea("chain/deep-sea", size=(4, 7), cost=(0.0, 0.05)), "one way of many, which costs, pays"),

@@ -6,21 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from walks import against_chance, walk
 
 from discorl.envs import Environment, make, suites
 
 T = 40
-
-
-def run(env, start, actions):
-    """Steps from a given state, without resets."""
-
-    @jax.jit
-    def walk(start, actions):
-        return jax.lax.scan(lambda s, a: env.step(jax.random.key(0), s, a), start, actions)
-
-    _, steps = walk(start, jnp.asarray(actions, jnp.int32))
-    return jax.tree.map(np.asarray, steps)
 
 
 def started(env, x):
@@ -123,7 +113,7 @@ def test_standard_constants_give_the_published_motion(name):
     rng, ended = np.random.default_rng(0), set()
     for start in starts:
         actions = rng.integers(0, num_actions, T)
-        steps = run(env, started(env, start), actions)
+        steps = walk(env, started(env, start), actions)
         x = np.array(start)
         for t, action in enumerate(actions):
             x, reward, over = twin(x, action)
@@ -168,22 +158,5 @@ def test_steering_to_the_place_beats_chance(key):
         axis = (jnp.abs(way[1]) > jnp.abs(way[0])).astype(jnp.int32)
         return 1 + 2 * axis + (jnp.where(axis == 1, way[1], way[0]) > 0).astype(jnp.int32)
 
-    def life(key):
-        env = family.make(family.draw(key))
-        words = jax.random.bits(key, (60,))
-
-        def step(carry, word):
-            states, obs, alive, total = carry
-            actions = jnp.stack([good(obs[0]), (word % 5).astype(jnp.int32)])
-            states, after = jax.vmap(env.step, in_axes=(None, 0, 0))(key, states, actions)
-            total = total + jnp.where(alive, after.reward, 0.0)
-            return (states, after.obs, alive & ~after.terminated & ~after.truncated, total), None
-
-        states, obs = jax.vmap(env.reset)(jnp.stack([key, key]))
-        carry = (states, obs, jnp.ones(2, bool), jnp.zeros(2, jnp.float32))
-        return jax.lax.scan(step, carry, words)[0][2:]
-
-    alive, total = jax.jit(jax.vmap(life))(jax.random.split(key, 32))
-    assert not alive.any()
-    steered, chance = np.asarray(total).mean(0)
+    steered, chance = against_chance(family, good, key, steps=60)
     assert steered > 0 > -1 > chance

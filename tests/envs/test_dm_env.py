@@ -149,10 +149,10 @@ def test_texts_are_no_observations(monkeypatch: Any) -> None:
 
 
 def test_a_module_that_misses_the_library_is_told_the_extra(tmp_path: Any, monkeypatch: Any) -> None:
-    (tmp_path / "walks.py").write_text("import dm_env\n")
+    (tmp_path / "walk_without_library.py").write_text("import dm_env\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "dm_env", None)
     with pytest.raises(
-        DiscorlError, match=r"importing 'walks' raised .*; install it with: pip install 'discorl\[dm-env\]"
+        DiscorlError, match=r"importing 'walk_without_library' raised .*; install it with: pip install 'discorl\[dm-env\]"
     ):
-        envs.make("walks:Walk")
+        envs.make("walk_without_library:Walk")

@@ -14,6 +14,7 @@ SPLIT = {
     "discovery": {
         *("catch/sizes", "catch/windy", "catch/many", "grid/goals", "grid/maze", "grid/traps"),
         *("chain/delayed", "chain/river", "chain/tables", "bandit/contextual", "control/cart-pole", "control/reach"),
+        *("motion/pump", "motion/hover"),
     },
     "held-out": {
         *("grid/keys", "grid/cliff", "chain/deep-sea", "control/mountain-car", "control/pendulum", "control/acrobot"),
