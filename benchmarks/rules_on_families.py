@@ -48,7 +48,7 @@ def contender(name: str, rate: float | None, overrides: dict[str, Any]) -> Conte
     loaded = library.load_rule(name)
     full = settings.resolve(settings.make({"rule": name, **overrides}), loaded.rule.name, loaded.rule.advice)
     chosen = rate if rate is not None else float(given) if given else full.learning_rate
-    return Contender(f"{Path(name).stem}@{chosen:g}", loaded, full, float(chosen or 0))
+    return Contender(f"{full.rule_label}@{chosen:g}", loaded, full, float(chosen or 0))
 
 
 def runner(family: Family, who: Contender, steps: int) -> Callable[[jax.Array, float], jax.Array]:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from discorl import agents, envs, host_training, networks, programs, rule_files, settings, training
+from discorl import agents, envs, host_training, networks, programs, rule_files, rule_numbers, settings, training
 from discorl.envs import Environment, EnvSpec, HostEnvironment
 from discorl.errors import DiscorlError
 from discorl.networks import AgentNetwork
@@ -141,4 +141,5 @@ def _of_size(asked: Settings, size: int) -> Settings:
 
 def _lasting(rule: str) -> str:
     """A path that still means the same in another folder; names stay as they are."""
-    return str(Path(rule).resolve()) if rule.endswith(".npz") else rule
+    name, numbers = rule_numbers.split(rule)
+    return rule_numbers.join(str(Path(name).resolve()), numbers) if name.endswith(".npz") else rule

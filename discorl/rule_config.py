@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Activation = Literal["relu", "silu"]
+# What may be changed without another set of weights.
+SHARES = ("discount", "trace_decay", "moment_decay", "target_keep")  # at most 1
+CONSTANTS = (*SHARES, "value_cost", "entropy_cost")
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class DiscoConfig:
     moment_decay: float = 0.99  # of the running moments that normalise advantages
     target_keep: float = 0.9  # share of the target parameters that stays at each update
     value_cost: float = 0.2  # weight of the value loss; the four others weigh 1
+    entropy_cost: float = 0.0  # weight of the policy's entropy in the agent's loss; the published rule has none
 
     @property
     def action_features(self) -> int:

@@ -17,14 +17,15 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple, get_args
 
 import numpy as np
 
+from discorl import rule_numbers
 from discorl.errors import DiscorlError, near_matches
-from discorl.rule_config import Activation, DiscoConfig, array_shapes
+from discorl.rule_config import CONSTANTS, SHARES, Activation, DiscoConfig, array_shapes
 
 FORMAT = 1
 BUNDLED = Path(__file__).parent / "data"
@@ -63,6 +64,16 @@ class KnownRule(NamedTuple):
 
 
 # Reading -------------------------------------------------------------------------------------------------------------
+
+
+def named(rule: str | os.PathLike[str], also: Iterable[str] = ()) -> RuleFile:
+    """A rule by name or path, with other constants if they follow a colon: `disco103:entropy_cost=0.01`."""
+    name, numbers = rule_numbers.split(os.fspath(rule))
+    file = load(find(name, also))
+    given = rule_numbers.parse(name, numbers, CONSTANTS)
+    if not given:
+        return file
+    return replace(file, config=_parse_config(asdict(file.config) | given, os.fspath(rule)))
 
 
 def load(path: str | os.PathLike[str]) -> RuleFile:
@@ -165,6 +176,10 @@ def _parse_config(values: dict[str, Any], source: str) -> DiscoConfig:
         if not _fits(parsed[name], defaults[name]):
             example = json.dumps(defaults[name])
             raise DiscorlError(f"{source}: config field {name!r} cannot be {value!r}; it is of the kind of {example}")
+        if name in SHARES and parsed[name] > 1:
+            raise DiscorlError(f"{source}: {name} lies between 0 and 1, it cannot be {value!r}")
+        if isinstance(defaults[name], float):
+            parsed[name] = float(parsed[name])
     return DiscoConfig(**parsed)
 
 

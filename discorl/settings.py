@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from discorl import options
+from discorl import options, rule_numbers
 from discorl.errors import DiscorlError, near_matches
 from discorl.options import check_numbers, option
 
@@ -119,8 +119,8 @@ class Settings:
     @property
     def rule_label(self) -> str:
         """The rule's name for titles and folders; of a file only what people call it."""
-        rule = self.rule or "default"
-        return Path(rule).stem if rule.endswith(".npz") else rule
+        name, numbers = rule_numbers.split(self.rule or "default")
+        return rule_numbers.join(Path(name).stem if name.endswith(".npz") else name, numbers)
 
 
 NAMES = options.names(Settings)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from discorl import rule_files
 from discorl.rule_config import DiscoConfig, array_shapes
 from discorl.rule_files import RuleFile
-from discorl_torch.distributions import entropy, scalar_value
+from discorl_torch.distributions import categorical, entropy, scalar_value
 from discorl_torch.features import Embedded, shared_features
 from discorl_torch.losses import StepLosses, step_losses
 from discorl_torch.meta_network import Eta, MetaInputs, MetaTargets, apply_meta_network, embed_predictions
@@ -116,7 +116,7 @@ class DiscoRule(nn.Module):
     @classmethod
     def from_file(cls, name_or_path: str | os.PathLike[str] | None = None) -> "DiscoRule":
         """A rule by name (`disco103`, …) or path; without one, the default rule of this installation."""
-        file = rule_files.load(rule_files.find(name_or_path or rule_files.default_rule()))
+        file = rule_files.named(name_or_path or rule_files.default_rule())
         return cls(file.config, file.arrays, file.name)
 
     def to_file(self, path: str | os.PathLike[str], provenance: dict | None = None) -> None:
@@ -144,4 +144,8 @@ class DiscoRule(nn.Module):
     def loss(self, said: Said, targets: Targets, rollout: Rollout) -> tuple[Tensor, StepLosses]:
         """The loss of every step [T, B], and its parts. Targets are constants."""
         parts = step_losses(said, targets, rollout, self.bins)
-        return weighted(parts, self.config.value_cost), parts
+        total = weighted(parts, self.config.value_cost)
+        if self.config.entropy_cost:
+            policy = categorical(said.policy.logits[: total.shape[0]])  # again: that of `said` carries no gradient
+            total = total - self.config.entropy_cost * entropy(policy)
+        return total, parts

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = [
     "errors",
     "rule_config",
+    "rule_numbers",
     "rule_files",
     "options",
     "settings",

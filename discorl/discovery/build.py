@@ -74,7 +74,7 @@ def build(asked: DiscoverySettings) -> Discovery:
         asked = replace(asked, meta_decay=asked.meta_steps)
     config, first, origin = asked.rule_config, None, {}
     if asked.rule is not None:  # a rule brings its sizes along
-        file = rule_files.load(rule_files.find(asked.rule))
+        file = rule_files.named(asked.rule)
         config, first, origin = file.config, from_arrays(file.arrays, file.config), file.provenance
         asked = replace(asked, **_own_sizes(config))
     scales = InitScales(heads=asked.init_heads, gate=asked.init_gate, gate_bias=asked.init_gate_bias)

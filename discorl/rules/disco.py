@@ -151,6 +151,8 @@ def disco(config: DiscoConfig = DiscoConfig(), scales: InitScales = InitScales()
     ) -> tuple[Float[Array, "T B"], DiscoLossInfo]:
         parts = step_losses(state, action, targets, rollout, bins)
         total = parts.pi + parts.y + parts.z + parts.aux + config.value_cost * parts.q
+        if config.entropy_cost:
+            total = total - config.entropy_cost * entropy(state.logits[:-1])
         return total, _loss_info(parts, state, action)
 
     def continuation(eta: MetaParams, state: DiscoState, experience: Experience) -> Float[Array, "T1 B"]:

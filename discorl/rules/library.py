@@ -1,11 +1,9 @@
 """Rules by name: the ones written here, the ones in files."""
 
-import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from discorl import options, rule_files
-from discorl.errors import DiscorlError, near_matches
+from discorl import options, rule_files, rule_numbers
 from discorl.rules.actor_critic import ActorCriticConfig, actor_critic
 from discorl.rules.base import Eta, UpdateRule
 from discorl.rules.disco import disco
@@ -44,31 +42,22 @@ class LoadedRule(NamedTuple):
 def load_rule(rule: str | LoadedRule) -> LoadedRule:
     """A rule by its name (see `listing`) or by the path of its file.
 
-    After a colon, one written by hand takes numbers of its own: `actor_critic:entropy_cost=0.01,discount=0.99`.
+    After a colon, it takes numbers of its own: `actor_critic:entropy_cost=0.01,discount=0.99`.
     """
     if isinstance(rule, LoadedRule):
         return rule
-    name, _, numbers = rule.partition(":")
+    name, numbers = rule_numbers.split(rule)
     if name in WRITTEN:
         return LoadedRule(rule=_written(name, numbers), eta=())
-    file = rule_files.load(rule_files.find(rule, also=WRITTEN))
-    made = disco(file.config, name=rule)._replace(advice=advice(file.provenance))
+    file = rule_files.named(rule, also=WRITTEN)
+    made = disco(file.config, name=name)._replace(advice=advice(file.provenance))
     return LoadedRule(rule=made, eta=from_arrays(file.arrays, file.config))
 
 
 def _written(name: str, numbers: str) -> UpdateRule:
-    """`numbers` as in a TOML table without its braces."""
     how = WRITTEN[name]
-    try:
-        given = tomllib.loads(f"numbers = {{{numbers}}}")["numbers"]
-    except tomllib.TOMLDecodeError as error:
-        raise DiscorlError(
-            f"the numbers of {name} are not understood: {numbers!r}; write {name}:name=number,name=number"
-        ) from error
     known = [option for config in how.configs for option in options.names(config)]
-    for option in given:
-        if option not in known:
-            raise DiscorlError(f"{name} has no {option!r}; {near_matches(option, known)}")
+    given = rule_numbers.parse(name, numbers, known)
     return how.make(
         *(
             options.make(config, {n: x for n, x in given.items() if n in options.names(config)})

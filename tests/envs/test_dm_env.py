@@ -153,6 +153,7 @@ def test_a_module_that_misses_the_library_is_told_the_extra(tmp_path: Any, monke
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "dm_env", None)
     with pytest.raises(
-        DiscorlError, match=r"importing 'walk_without_library' raised .*; install it with: pip install 'discorl\[dm-env\]"
+        DiscorlError,
+        match=r"importing 'walk_without_library' raised .*; install it with: pip install 'discorl\[dm-env\]",
     ):
         envs.make("walk_without_library:Walk")

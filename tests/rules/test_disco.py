@@ -1,5 +1,6 @@
 """What a discovered rule must not depend on, what gradients may pass through it, and finite differences."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import small
 
-from discorl.learner import agent_loss, loss_mask, make_learner, see
+from discorl.learner import agent_loss, loss_mask, make_learner, say, see
 from discorl.optim import Hypers
 from discorl.rules.disco import DiscoTargets, disco
 from discorl.rules.meta_network import from_arrays, init_meta_network, to_arrays
@@ -52,6 +53,16 @@ def test_renaming_actions_renames_the_policy_target_and_nothing_else(actions: in
     after, after_after = targets_of(case._replace(state=state), rollout)
     close(after.pi, before.pi[..., order])
     close((after.y, after.z, after.value, after_after), (before.y, before.z, before.value, after_before))
+
+
+def test_the_weight_of_entropy_is_in_the_loss_of_every_step() -> None:
+    case = small.small()
+    said, _ = say(case.network, case.rule, case.state.params, case.rollout)
+    targets, _ = targets_of(case, case.rollout)
+    plain, _ = case.rule.loss(*said, targets, case.rollout)
+    weighted, _ = disco(replace(small.CONFIG, entropy_cost=0.3)).loss(*said, targets, case.rollout)
+    policy = np.asarray(jax.nn.softmax(said.state.logits[:-1]), np.float64)
+    close(weighted, plain + 0.3 * (policy * np.log(policy)).sum(-1))
 
 
 def test_reordering_trajectories_reorders_targets() -> None:

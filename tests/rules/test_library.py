@@ -76,9 +76,24 @@ def test_a_rule_written_by_hand_takes_numbers_of_its_own() -> None:
     assert [layer.w.shape for layer in state.params] == [(2, 3), (3, 1)]
 
 
+def test_a_discovered_rule_takes_other_constants(tmp_path: Path) -> None:
+    path = saved(tmp_path, {})
+    plain, other = library.load_rule(path), library.load_rule(f"{path}:target_keep=0.5,entropy_cost=1")
+    assert (plain.rule.needs.target_keep, other.rule.needs.target_keep) == (0.9, 0.5)
+    assert other.rule.name == path
+    full = experiment.build(tiny.ENV, f"{path}:entropy_cost=1", "mlp", settings.make({})).settings
+    assert full.rule == f"{path}:entropy_cost=1"
+    assert full.rule_label == f"{Path(path).stem}:entropy_cost=1"
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
+        ("disco-mini:entropy=1", "disco-mini has no 'entropy'; did you mean 'entropy_cost'"),
+        ("disco-mini:predictions=5", "disco-mini has no 'predictions'; known: discount, entropy_cost"),
+        ("disco-mini:discount=2", "discount lies between 0 and 1"),
+        ("disco-mini:entropy_cost=-1", "'entropy_cost' cannot be -1"),
+        ("disco-mini:entropy_cost", "not understood: 'entropy_cost'; write disco-mini:name=number"),
         ("actor_critic:entropy=1", "no 'entropy'; did you mean 'entropy_cost'"),
         ("actor_critic:entropy_cost", "not understood: 'entropy_cost'; write actor_critic:name=number"),
         ("policy_gradient:entropy_cost='much'", "entropy_cost must be a number, got 'much'"),

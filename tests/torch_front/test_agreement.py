@@ -58,11 +58,11 @@ def compare(jax_tree: Any, torch_tree: Any, rtol: float, atol: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "T, B, A, activation, mask",
-    [(2, 2, 2, "relu", "reference"), (5, 3, 3, "silu", "all"), (9, 65, 5, "relu", "reference")],
+    "T, B, A, activation, mask, entropy_cost",
+    [(2, 2, 2, "relu", "reference", 0.0), (5, 3, 3, "silu", "all", 0.3), (9, 65, 5, "relu", "reference", 0.0)],
 )
-def test_two_updates_agree(T, B, A, activation, mask):
-    config = cases.tiny_rule(activation=activation).config
+def test_two_updates_agree(T, B, A, activation, mask, entropy_cost):
+    config = cases.tiny_rule(activation=activation, entropy_cost=entropy_cost).config
     arrays = cases.seeded_arrays(3, config)
     agent = cases.tiny_agent(A, OBS, config)
     learner = Learner(agent, cases.DiscoRule(config, arrays), ClippedAdam(agent.parameters(), lr=1e-2), mask=mask)
