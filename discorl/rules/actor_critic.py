@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from discorl.distributions import ValueBins, entropy, log_prob, scalar_value, value_cross_entropy
 from discorl.rules.base import UpdateRule
 from discorl.rules.moments import fresh_moments, normalise, update_moments
-from discorl.rules.values import ValueMoments, batched_vtrace, importance_ratio
+from discorl.rules.values import ValueMoments, batched_vtrace, explained_variance, importance_ratio
 from discorl.types import ActionOutput, Experience, Key, Needs, Observation, Rollout, StateOutput
 
 
@@ -39,6 +39,7 @@ class ActorCriticTargetInfo(NamedTuple):
     raw_advantage: Float[Array, ""]
     advantage: Float[Array, ""]
     td: Float[Array, ""]
+    explained: Float[Array, ""]
 
 
 class ActorCriticLossInfo(NamedTuple):
@@ -71,7 +72,13 @@ def actor_critic(config: ActorCriticConfig = ActorCriticConfig()) -> UpdateRule:
         )
         advantage = normalise(state.advantage, found.advantage) if config.normalise_advantage else found.advantage
         value = values[:-1] + normalise(state.td, td, centre=False) if config.normalise_td else found.target
-        info = ActorCriticTargetInfo(values.mean(), found.advantage.mean(), advantage.mean(), td.mean())
+        info = ActorCriticTargetInfo(
+            value=values.mean(),
+            raw_advantage=found.advantage.mean(),
+            advantage=advantage.mean(),
+            td=td.mean(),
+            explained=explained_variance(found.target, td),
+        )
         # both are numbers to follow, not paths for gradients
         return jax.lax.stop_gradient(ActorCriticTargets(advantage=advantage, value=value)), state, info
 

@@ -15,6 +15,7 @@ from discorl.rules.value_function import (
     raw_value,
     update_value_function,
 )
+from discorl.rules.values import explained_variance
 from discorl.types import ActionOutput, Experience, Key, Needs, Observation, Rollout, StateOutput
 
 
@@ -33,6 +34,7 @@ class PolicyGradientTargetInfo(NamedTuple):
     value_loss: Float[Array, ""]
     advantage: Float[Array, ""]
     td: Float[Array, ""]
+    explained: Float[Array, ""]
 
 
 class PolicyGradientLossInfo(NamedTuple):
@@ -55,7 +57,13 @@ def policy_gradient(
         logits = experience.online.logits
         state, found, value_loss = update_value_function(state, experience.rollout, logits, value)
         advantage = found.normalised_advantage if config.normalise_advantage else found.advantage
-        info = PolicyGradientTargetInfo(found.value.mean(), value_loss, advantage.mean(), found.td.mean())
+        info = PolicyGradientTargetInfo(
+            value=found.value.mean(),
+            value_loss=value_loss,
+            advantage=advantage.mean(),
+            td=found.td.mean(),
+            explained=explained_variance(found.target, found.td),
+        )
         return PolicyGradientTargets(advantage=jax.lax.stop_gradient(advantage)), state, info
 
     def loss(

@@ -7,7 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from discorl.rules.values import batched_gae, batched_retrace, batched_vtrace, gae, importance_ratio, retrace, vtrace
+from discorl.rules.values import (
+    batched_gae,
+    batched_retrace,
+    batched_vtrace,
+    explained_variance,
+    gae,
+    importance_ratio,
+    retrace,
+    vtrace,
+)
 
 T = 9
 LAMBDA = 0.9
@@ -147,3 +156,9 @@ def test_importance_ratio_is_one_on_policy_and_carries_no_gradient(key: jax.Arra
     expected = np.take_along_axis(np.asarray(jax.nn.softmax(logits) / jax.nn.softmax(other)), action[..., None], -1)
     np.testing.assert_allclose(importance_ratio(logits, other, action), expected[..., 0], rtol=1e-5)
     assert not jax.grad(lambda x: importance_ratio(x, other, action).sum())(logits).any()
+
+
+def test_explained_variance_is_one_for_a_prophet_and_zero_for_a_constant() -> None:
+    target = jnp.asarray(np.random.default_rng(0).standard_normal((T, 4)), jnp.float32)
+    for value, share in ((target + 3, 1.0), (jnp.full_like(target, 2), 0.0), (0.5 * target, 0.75)):
+        np.testing.assert_allclose(explained_variance(target, target - value), share, atol=1e-5)
