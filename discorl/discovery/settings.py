@@ -91,6 +91,7 @@ class DiscoverySettings:
     activation: str = _what("silu", "of the blocks: silu or relu")
     discount: float = _rule(0.997, "discount of the rule", least="zero")
     trace_decay: float = _rule(0.95, "its λ", least="zero")
+    entropy_cost: float = _rule(0.0, "weight of the policy's entropy in the loss of its agents", least="zero")
     init_heads: float = _rule(0.3, "scale of its heads at birth", least="zero")
     init_gate: float = _rule(1.0, "scale of its gate at birth", least="zero")
     init_gate_bias: float = _rule(1.0, "bias of its gate at birth; at 0 a rule teaches nothing at first", least="zero")
