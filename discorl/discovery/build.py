@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from discorl import networks, rule_files
+from discorl import networks, rule_files, rule_numbers
 from discorl.discovery import gradients, placement
 from discorl.discovery.life import Cohort, LifeConfig, make_cohort
 from discorl.discovery.objective import ObjectiveConfig
@@ -17,8 +17,9 @@ from discorl.discovery.settings import DiscoverySettings
 from discorl.discovery.window import OuterConfig
 from discorl.envs import suites
 from discorl.envs.together import by_actions, together
+from discorl.errors import DiscorlError
 from discorl.optim import Hypers
-from discorl.rule_config import DiscoConfig
+from discorl.rule_config import CONSTANTS, DiscoConfig
 from discorl.rules.base import Eta, UpdateRule
 from discorl.rules.disco import disco
 from discorl.rules.meta_network import InitScales, from_arrays
@@ -76,6 +77,7 @@ def build(asked: DiscoverySettings) -> Discovery:
     if asked.rule is not None:  # a rule brings its sizes along
         file = rule_files.named(asked.rule)
         config, first, origin = file.config, from_arrays(file.arrays, file.config), file.provenance
+        _check_constants(asked, config)
         asked = replace(asked, **_own_sizes(config))
     scales = InitScales(heads=asked.init_heads, gate=asked.init_gate, gate_bias=asked.init_gate_bias)
     rule = disco(config, scales)
@@ -139,6 +141,16 @@ def _life(asked: DiscoverySettings) -> LifeConfig:
         lifetimes=asked.lifetimes,
         learning_rates=(low, high),
     )
+
+
+def _check_constants(asked: DiscoverySettings, config: DiscoConfig) -> None:
+    """A rule keeps its own; whoever wants others must not be left in the belief that they have them."""
+    usual = DiscoverySettings()
+    for name in set(CONSTANTS) & set(asdict(usual)):
+        own, given = getattr(config, name), getattr(asked, name)
+        if given not in (own, getattr(usual, name)):
+            other = rule_numbers.split(asked.rule or "")[0]
+            raise DiscorlError(f"{name} of {asked.rule} is {own}; for another, start from {other}:{name}={given}")
 
 
 def _own_sizes(config: DiscoConfig) -> dict[str, object]:

@@ -229,3 +229,12 @@ def test_the_command_writes_a_rule(tmp_path: Path, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert "compiling" in out and "meta-step 4/4" in out and "discovered a rule on catch" in out
     assert rule_files.load(tmp_path / "run" / "rule.npz").config.predictions == SIZES["predictions"]
+
+
+def test_a_rule_keeps_its_constants_unless_others_are_written_behind_it() -> None:
+    bundled = rule_files.named("disco-mini").config
+    assert build(DiscoverySettings(rule="disco-mini")).settings.entropy_cost == bundled.entropy_cost > 0
+    assert build(DiscoverySettings(rule="disco-mini:entropy_cost=0")).config.entropy_cost == 0
+    assert build(DiscoverySettings(entropy_cost=0.3)).config.entropy_cost == 0.3
+    with pytest.raises(DiscorlError, match=r"is 0\.1; for another, start from disco-mini:entropy_cost=0\.3"):
+        build(DiscoverySettings(rule="disco-mini", entropy_cost=0.3))
