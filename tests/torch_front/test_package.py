@@ -45,7 +45,9 @@ print(sorted(m for m in sys.modules if m.startswith("discorl.")))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "['discorl.errors', 'discorl.rule_config', 'discorl.rule_files']"
+    assert (
+        done.stdout.strip() == "['discorl.errors', 'discorl.rule_config', 'discorl.rule_files', 'discorl.rule_numbers']"
+    )
 
 
 def test_the_package_offers_what_its_documentation_says():
