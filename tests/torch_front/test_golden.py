@@ -1,8 +1,9 @@
 """Our numbers against those recorded from the released code: outputs, targets, losses, three whole updates.
 
-The value transform h⁻¹ cancels in float32: the order in which 601 products are summed moves a value by up to
-2e-4·√(1+|x|), and the recorded values are one draw of that noise. So values are compared at that tolerance, and what
-follows from them twice: from the recorded values at 1e-5, and unaided at 1e-5 plus what such rounding does to us.
+The value transform h⁻¹ cancels in float32: neighbouring roots are 1.2e-4·√(1+|q|) apart behind it, and the order in
+which the recording summed 601 products decides between them; it decided as we do for 19 values of 20. So values are
+compared at that tolerance, and what follows from them twice: from the recorded values at 1e-5, and unaided at 1e-5 plus
+what such rounding does to us.
 """
 
 import contextlib
@@ -30,11 +31,7 @@ from discorl_torch.views import see, see_and_take
 
 pytestmark = pytest.mark.golden
 MOST_SPREAD = 3e-4  # what that noise may do at most: it must not let just anything pass
-# How far a float32 sum of 601 products p·bin is from the exact one: 7e-6 on one processor, 3e-5 on another.
-SUM_NOISE = 3e-5
-# Was 2, and parameters were held to 1e-4 instead of 3e-4, until an AMD EPYC missed both by up to 1.8 ×. Not only the
-# sum is to blame (in float64 it does not help); whoever finds the rest should take these back.
-NOISES = 3
+SUM_NOISE = 7e-6  # how far a float32 sum of 601 products p·bin is from the exact one in 16 lanes; ours is within 2e-6
 
 
 class Moment(NamedTuple):
@@ -98,12 +95,11 @@ def case(request: pytest.FixtureRequest) -> Case:
     for seed in range(8):
         noise = torch.Generator().manual_seed(seed)
 
-        def rounded(p: Tensor, bins: Tensor, noise: torch.Generator = noise) -> Tensor:
-            mean = p @ bins
-            return inverse_signed_hyperbolic(mean + SUM_NOISE * (2 * torch.rand(mean.shape, generator=noise) - 1))
+        def rounded(x: Tensor, noise: torch.Generator = noise) -> Tensor:
+            return inverse_signed_hyperbolic(x + SUM_NOISE * (2 * torch.rand(x.shape, generator=noise) - 1))
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("discorl_torch.rule.scalar_value", rounded)
+            patch.setattr("discorl_torch.distributions.inverse_signed_hyperbolic", rounded)
             noisy.append(three_updates(data, rule))
     return Case(data, rule, *three_updates(data, rule), noisy)
 
@@ -120,13 +116,12 @@ def close_up_to_rounding(case: Case, read: Read, recorded: np.ndarray, atol: flo
     got = read(case.moments, case.learner)
     spread = max((read(*other) - got).abs().max().item() for other in case.noisy)
     assert spread < MOST_SPREAD * max(1.0, np.abs(recorded).max()), spread
-    close(got, recorded, atol=NOISES * spread + atol)
+    close(got, recorded, atol=2 * spread + atol)
 
 
-def close_value(got: Tensor, recorded: np.ndarray, most: float = 2e-4) -> None:
-    """Between two neighbours of h⁻¹ in float32 lie 1.2e-4·√(1+|q|); one in five of ours is the other one."""
+def close_value(got: Tensor, recorded: np.ndarray) -> None:
     error = np.abs(got.numpy() - recorded)
-    assert (error <= most * np.sqrt(1 + np.abs(recorded))).all(), error.max()
+    assert (error <= 2e-4 * np.sqrt(1 + np.abs(recorded))).all(), error.max()
 
 
 def from_recorded_values(case: Case) -> tuple[Targets, Findings, StepLosses]:
@@ -172,10 +167,13 @@ def test_taken_action_is_one_of_them(case: Case) -> None:
 def test_action_values(case: Case) -> None:
     at = case.moments[0]
     view = see(at.agent, case.rule, at.rollout)
-    close_value(view.actions.q.detach(), case.data["step0/meta_out/q_value"])
+    recorded = case.data["step0/meta_out/q_value"]
+    close_value(view.actions.q.detach(), recorded)
+    # 0.94 to 0.96, on every instruction set tried; 0.7 to 0.87 with a root or a sum worse than float32 allows
+    assert (view.actions.q.numpy() == recorded).mean() > 0.9
     values = case.rule.explain(at.rule_state, Experience(at.rollout, view, view))[2].values
     recorded = case.data["step0/meta_out/q_target"]
-    close_value(values.q_target, recorded, 3e-4)  # a return is made of several values
+    np.testing.assert_allclose(values.q_target, recorded, rtol=0, atol=2e-4)
 
 
 def test_what_follows_from_action_values(case: Case) -> None:
@@ -254,7 +252,7 @@ def test_every_logged_scalar(case: Case, i: int) -> None:
         values = theirs in behind_transform
         assert spread < (1e-3 if values else MOST_SPREAD) * max(1.0, abs(expected)), theirs
         atol = 2e-4 if values else 2e-6
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=atol + NOISES * spread, err_msg=theirs)
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=atol + 2 * spread, err_msg=theirs)
 
 
 @pytest.mark.parametrize("i", [0, 1, 2])
@@ -284,11 +282,10 @@ def test_parameters_after_three_updates(case: Case, which: str) -> None:
     error = (flat(case.learner) - torch.cat([x.flatten() for x in recorded.values()])).abs()
     spread = torch.stack([(flat(other) - flat(case.learner)).abs() for _, other in case.noisy]).amax(0)
     assert (spread < 1e-4).float().mean() > 0.99
-    assert (error < 1e-4).float().mean() > 0.998
+    assert (error < 1e-4).float().mean() > 0.9995
     names = [name for name, _ in case.learner.agent.named_parameters()]
     weakest = [torch.stack(grads).abs().amin(0) for grads in zip(*(m.grads for m in case.moments), strict=True)]
     clear = dict(zip(names, (weak.flatten() > 1e-6 for weak in weakest), strict=True))
     clear = torch.cat([clear[name] for name in recorded])
     assert clear.float().mean() > 0.5
-    # 0.998 of all are within 1e-4; the others within 1 % of the way of three steps of 0.01
-    assert (error - NOISES * spread)[clear].max() < 3e-4
+    assert (error - 2 * spread)[clear].max() < 1e-5
