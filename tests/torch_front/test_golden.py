@@ -282,10 +282,10 @@ def test_parameters_after_three_updates(case: Case, which: str) -> None:
     error = (flat(case.learner) - torch.cat([x.flatten() for x in recorded.values()])).abs()
     spread = torch.stack([(flat(other) - flat(case.learner)).abs() for _, other in case.noisy]).amax(0)
     assert (spread < 1e-4).float().mean() > 0.99
-    assert (error < 1e-4).float().mean() > 0.9995
+    assert (error < 1e-4).float().mean() > 0.999
     names = [name for name, _ in case.learner.agent.named_parameters()]
     weakest = [torch.stack(grads).abs().amin(0) for grads in zip(*(m.grads for m in case.moments), strict=True)]
     clear = dict(zip(names, (weak.flatten() > 1e-6 for weak in weakest), strict=True))
     clear = torch.cat([clear[name] for name in recorded])
     assert clear.float().mean() > 0.5
-    assert (error - 2 * spread)[clear].max() < 1e-5
+    assert (error - 2 * spread)[clear].max() < 1e-4  # what the recording promises; 2e-6 here
