@@ -42,13 +42,22 @@ class Contender(NamedTuple):
     rate: float
 
 
-def contender(name: str, rate: float | None, overrides: dict[str, Any]) -> Contender:
-    """`NAME` or `NAME@RATE`; the settings are the rule's own defaults."""
-    name, _, given = name.partition("@")
+def contender(asked: str, rate: float | None, overrides: dict[str, Any]) -> Contender:
+    """`NAME[@RATE][+SETTING=VALUE,...]`; all other settings are the rule's own defaults."""
+    asked, _, own = asked.partition("+")
+    name, _, given = asked.partition("@")
     loaded = library.load_rule(name)
-    full = settings.resolve(settings.make({"rule": name, **overrides}), loaded.rule.name, loaded.rule.advice)
+    wanted = {"rule": name, **overrides, **values(own.split(",") if own else [])}
+    full = settings.resolve(settings.make(wanted), loaded.rule.name, loaded.rule.advice)
     chosen = rate if rate is not None else float(given) if given else full.learning_rate
-    return Contender(f"{full.rule_label}@{chosen:g}", loaded, full, float(chosen or 0))
+    label = f"{full.rule_label}@{chosen:g}" + (f"+{own}" if own else "")
+    return Contender(label, loaded, full, float(chosen or 0))
+
+
+def values(given: list[str]) -> dict[str, Any]:
+    """`NAME=VALUE` each."""
+    pairs = (text.partition("=") for text in given)
+    return {name: json.loads(value) if value[:1] in "0123456789[" else value for name, _, value in pairs}
 
 
 def runner(family: Family, who: Contender, steps: int) -> Callable[[jax.Array, float], jax.Array]:
@@ -122,7 +131,7 @@ def measure(families: Iterable[Family], contenders: list[Contender], args: argpa
         rows, programs = [], {}
         for who in [random, *contenders]:
             start = time.time()
-            kind = who.label.partition("@")[0], who.full
+            kind = who.full
             if kind not in programs:
                 programs[kind] = runner(family, who, args.steps if who is not random else args.steps // 4)
             rows.append(np.asarray(programs[kind](keys, jnp.float32(who.rate))))
@@ -137,7 +146,9 @@ def measure(families: Iterable[Family], contenders: list[Contender], args: argpa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rules", nargs="+", required=True, help="NAME or NAME@LEARNING_RATE, or rule files")
+    parser.add_argument(
+        "--rules", nargs="+", required=True, help="NAME[@LEARNING_RATE][+SETTING=VALUE,...], or rule files"
+    )
     parser.add_argument("--suite", nargs="+", default=["held-out"], help="suites or families")
     parser.add_argument("--seeds", type=int, default=10, help="tasks of each family, one agent each")
     parser.add_argument("--steps", type=int, default=100_000, help="environment steps of each agent")
@@ -146,12 +157,8 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings for every rule")
     parser.add_argument("--save", type=Path, help="curves as JSON")
     args = parser.parse_args()
-    overrides = {}
-    for given in args.set:
-        name, _, value = given.partition("=")
-        overrides[name] = json.loads(value) if value[:1] in "0123456789[" else value
     rates = RATES if args.tune else (None,)
-    contenders = [contender(name, rate, overrides) for name in args.rules for rate in rates]
+    contenders = [contender(name, rate, values(args.set)) for name in args.rules for rate in rates]
     families = [family for name in args.suite for family in suites.families(name)]
     curves, random, names = measure(families, contenders, args)
     labels = [who.label for who in contenders]

@@ -1,6 +1,6 @@
 """Rules by name: the ones written here, the ones in files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from discorl import options, rule_files, rule_numbers
@@ -67,11 +67,23 @@ def _written(name: str, numbers: str) -> UpdateRule:
 
 
 def advice(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Training settings from the record of how a rule was discovered; agents learnt at one or at several rates."""
-    known = provenance.get("settings")
+    """Training settings that suit a rule: those of its discovery, and those found better since (`training`)."""
+    since = provenance.get("training")
+    return _discovered_with(provenance.get("settings")) | _plain(since, (*DISCOVERED_WITH, "learning_rate"))
+
+
+def _plain(known: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Of a record that anybody may have written, the entries that can be settings."""
     if not isinstance(known, dict):
         return {}
-    found = {name: known[name] for name in DISCOVERED_WITH if isinstance(known.get(name), (int, float, str))}
+    return {name: known[name] for name in names if isinstance(known.get(name), (int, float, str))}
+
+
+def _discovered_with(known: Any) -> dict[str, Any]:
+    """Agents learnt at one rate, or at several."""
+    found = _plain(known, DISCOVERED_WITH)
+    if not isinstance(known, dict):
+        return found
     for name in LAYERS:
         if isinstance(widths := known.get(name), (list, tuple)) and all(isinstance(x, int) for x in widths):
             found[name] = tuple(widths)

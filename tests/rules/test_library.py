@@ -50,6 +50,13 @@ def test_training_takes_over_what_the_rule_was_discovered_with(tmp_path: Path) -
     assert many.replay_size == 12, "what is left open makes room for what was asked for"
 
 
+def test_what_was_found_better_since_comes_before_how_it_was_discovered(tmp_path: Path) -> None:
+    rule = saved(tmp_path, {"settings": RECORD, "training": {"envs": 2, "learning_rate": 3e-3, "suite": "held-out"}})
+    full = experiment.build(tiny.ENV, rule, "mlp", settings.make({})).settings
+    assert (full.envs, full.learning_rate, full.batch) == (2, 3e-3, RECORD["batch"])
+    assert library.advice({"training": [1]}) == {}
+
+
 @pytest.mark.parametrize(
     "record", [None, [], {"envs": [1], "hidden": 3, "learning_rates": [1]}, {"learning_rates": [0.0, -1.0]}]
 )
