@@ -19,6 +19,7 @@ import numpy as np
 from update import matmul
 
 from discorl.discovery.build import build
+from discorl.discovery.compiling import compiled
 from discorl.discovery.settings import DiscoverySettings, preset
 
 RELEASED_SECONDS, RELEASED_RATE, RELEASED_COMPILE = 2.4, 240.0, 63.0
@@ -35,7 +36,7 @@ def subject(name: str, steps: int, **options: Any) -> Subject:
     made = build(DiscoverySettings(**(preset(name) | options)))
     state = made.begin()
     begun = time.perf_counter()
-    advance = jax.jit(lambda s: made.population.advance(made.hypers, s, steps)).lower(state).compile()
+    advance = compiled(jax.jit(lambda s: made.population.advance(made.hypers, s, steps)).lower(state))
     seconds = time.perf_counter() - begun
     memory = advance.memory_analysis()
     run = lambda: jax.block_until_ready(advance(state))  # noqa: E731

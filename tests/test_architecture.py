@@ -106,6 +106,7 @@ LAYERS = [
     "discovery.life",
     "discovery.population",
     "discovery.placement",
+    "discovery.compiling",
     "discovery.build",
     "discovery.records",
     "discovery.discover",

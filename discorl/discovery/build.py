@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from discorl import networks, rule_files, rule_numbers
 from discorl.discovery import gradients, placement
+from discorl.discovery.compiling import compiled
 from discorl.discovery.life import Cohort, LifeConfig, make_cohort
 from discorl.discovery.objective import ObjectiveConfig
 from discorl.discovery.population import Population, PopulationConfig, PopulationState, make_population
@@ -45,7 +46,8 @@ class Discovery(NamedTuple):
             key_rule, key = jax.random.split(jax.random.key(self.settings.seed))
             return self.population.init(key, self.rule.init(key_rule) if first is None else first)
 
-        return jax.jit(make, out_shardings=self.shardings)(jax.tree.map(np.asarray, self.first))
+        first = jax.tree.map(np.asarray, self.first)
+        return compiled(jax.jit(make, out_shardings=self.shardings).lower(first))(first)
 
     @property
     def shardings(self) -> PopulationState:

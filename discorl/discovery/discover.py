@@ -15,6 +15,7 @@ import numpy as np
 from discorl import checkpoints, events, options, plots, rule_files, runs
 from discorl.discovery import placement, records
 from discorl.discovery.build import Discovery, build
+from discorl.discovery.compiling import compiled
 from discorl.discovery.population import MetaInfo, PopulationState
 from discorl.discovery.records import MetaRow, Progress
 from discorl.discovery.settings import RESUMABLE, DiscoverySettings
@@ -134,7 +135,7 @@ class _Sitting:
                     advance = jax.jit(
                         self._stretch, static_argnums=1, out_shardings=(self.made.shardings, whole, whole)
                     )
-                    programs[length] = advance.lower(state, length).compile()
+                    programs[length] = compiled(advance.lower(state, length))
                     begun, earlier = time.perf_counter(), self.seconds  # compiling is no discovering
                     first = self.done
                 if self.stop():
