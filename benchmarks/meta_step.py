@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from update import matmul
 
+from discorl.discovery import placement
 from discorl.discovery.build import build
 from discorl.discovery.compiling import compiled
 from discorl.discovery.settings import DiscoverySettings, preset
@@ -36,7 +37,8 @@ def subject(name: str, steps: int, **options: Any) -> Subject:
     made = build(DiscoverySettings(**(preset(name) | options)))
     state = made.begin()
     begun = time.perf_counter()
-    advance = compiled(jax.jit(lambda s: made.population.advance(made.hypers, s, steps)).lower(state))
+    program = lambda s: made.population.advance(made.hypers, s, steps)  # noqa: E731
+    advance = compiled(jax.jit(program, out_shardings=(made.shardings, None)).lower(state))
     seconds = time.perf_counter() - begun
     memory = advance.memory_analysis()
     run = lambda: jax.block_until_ready(advance(state))  # noqa: E731
@@ -73,7 +75,7 @@ def memory(rounds: int, steps: int, windows: tuple[int, ...]) -> None:
     print("| N | mixed MB | reverse MB | mixed / reverse | mixed s | reverse s | mixed / reverse |")
     print("|---|---|---|---|---|---|---|")
     for window in windows:
-        own = {"window": window, "lifetimes": (10**9,)}
+        own = {"window": window, "lifetimes": (10**9,), "devices": 1}  # memory is counted per device
         pair = [subject("notebook", steps, gradient=mode, **own) for mode in ("mixed", "reverse")]
         times = [[timed(one) for one in pair] for _ in range(rounds)]
         mixed, reverse = (list(column) for column in zip(*times, strict=True))
@@ -112,6 +114,7 @@ def main() -> None:
     parser.add_argument("--stretch", type=int, default=2, help="meta-steps per call; `discorl discover` makes 10")
     args = parser.parse_args()
     jax.config.update("jax_enable_compilation_cache", False)
+    placement.use_every_core()  # as `discorl discover` does
     if "speed" in args.parts:
         speed(args.rounds, args.stretch)
     if "memory" in args.parts:

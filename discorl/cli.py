@@ -256,6 +256,8 @@ def _discover(given: argparse.Namespace) -> int:
 
         if given.distributed:
             placement.join(given.distributed)
+        else:
+            placement.use_every_core()
         with console.reporter(console.discovery_line) as progress:
             watched: dict[str, Any] = {"progress": progress, "stop": interrupts}
             if given.resume:

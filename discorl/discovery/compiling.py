@@ -1,6 +1,7 @@
 """A discovery's programs, compiled in about half the time that XLA would take by itself."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 from jax.stages import Compiled, Lowered
@@ -14,8 +15,9 @@ UNKNOWN = "No such compile option"  # what XLA says of an option that this versi
 def compiled(program: Lowered, options: Mapping[str, bool | int] = QUICK) -> Compiled:
     if jax.default_backend() != "cpu":
         return program.compile()
+    wanted: Any = dict(options)
     try:
-        return program.compile(compiler_options=dict(options))
+        return program.compile(compiler_options=wanted)
     except jax.errors.JaxRuntimeError as error:
         if UNKNOWN not in str(error):
             raise

@@ -4,6 +4,8 @@ Arrays carry their placement and `jit` does the rest. Each of many machines runs
 compute together, what it decides they must decide alike, and one of them, the leader, writes the files.
 """
 
+import contextlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +20,7 @@ from discorl.errors import DiscorlError
 
 AXIS = "agents"
 AUTO = "auto"
+FORCED = "xla_force_host_platform_device_count"  # what says, in XLA_FLAGS, how many devices a CPU is
 
 
 def join(where: str) -> None:
@@ -33,6 +36,18 @@ def join(where: str) -> None:
             f"cannot join the other processes ({reason}); say where the first one listens, "
             "how many there are and which this is, as in 10.0.0.1:1234,2,0"
         ) from error
+
+
+def use_every_core() -> None:
+    """Makes every core a device, before JAX computes anything, unless somebody has said how many there should be.
+
+    Agents side by side keep cores busier than the small products of one program do.
+    """
+    if FORCED in os.environ.get("XLA_FLAGS", "") or jax.config.values["jax_num_cpu_devices"] > 0:
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(RuntimeError):  # it computes already, with the devices it has
+        jax.config.update("jax_num_cpu_devices", cores)
 
 
 def leads() -> bool:

@@ -20,7 +20,7 @@ def test_it_is_the_same_function() -> None:
 
 
 def test_options_reach_the_compiler() -> None:
-    options = lowered().compile(compiler_options=dict(QUICK))  # as long as this XLA knows them
+    options = lowered().compile(compiler_options=dict(QUICK))  # pyright: ignore[reportArgumentType] as long as this XLA knows them
     np.testing.assert_allclose(options(X), compiled(lowered())(X), rtol=0)
     with pytest.raises(Exception, match="xla_backend_optimization_level"):
         compiled(lowered(), {"xla_backend_optimization_level": True})

@@ -47,6 +47,21 @@ def test_devices_share_the_agents(tmp_path: Path) -> None:
     check_rule(tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("before", "flags", "found"),
+    [("", "", "cores"), ("", "--xla_force_host_platform_device_count=3", "3"), ("jax.devices();", "", "1")],
+)
+def test_every_core_is_a_device_unless_somebody_has_decided(before: str, flags: str, found: str) -> None:
+    code = f"import jax; {before} from discorl.discovery import placement; placement.use_every_core();"
+    code += "import os; print(jax.device_count(), len(os.sched_getaffinity(0)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"XLA_FLAGS": flags}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    devices, cores = done.stdout.split()
+    assert devices == (cores if found == "cores" else found)
+
+
 def test_processes_share_the_agents_and_one_goes_on_alone(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("localhost", 0))
