@@ -89,7 +89,7 @@ def _discovered_with(known: Any) -> dict[str, Any]:
             found[name] = tuple(widths)
     rates = known.get("learning_rates")
     if isinstance(rates, list) and len(rates) == 2 and all(isinstance(x, float) and x > 0 for x in rates):
-        found["learning_rate"] = max(rates)  # disco-mini learns sooner with it than with the mean, and no worse
+        found["learning_rate"] = max(rates)  # agents learn sooner with it than with the mean, and no worse
     return found
 
 
