@@ -52,10 +52,10 @@ def test_the_schedule_spans_the_training_that_is_asked_for() -> None:
 
 def test_what_is_said_wins_and_another_agent_brings_its_own_sizes() -> None:
     own = presets.preset("minatar", envs=3, replay_share=None, agent="mlp")
-    assert (own["envs"], own["replay_share"], own["agent"]) == (3, 0.5, "mlp")
+    assert (own["envs"], own["replay_share"], own["agent"]) == (3, 0.75, "mlp")
     assert not set(own) & set(settings.SIZES)
     assert presets.preset("minatar", agent="mlp", hidden=(7,))["hidden"] == (7,)
-    assert presets.preset("minatar", agent="impala-small")["channels"] == (16, 32)
+    assert presets.preset("minatar", agent="impala-small")["channels"] == (16,)
 
 
 def test_mistakes_are_one_sentence() -> None:
