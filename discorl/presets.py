@@ -44,7 +44,7 @@ PRESETS = {
         "MinAtar on two cores",
         _OURS
         | {"agent": "impala-small", "channels": (16,), "hidden": (128,)}
-        | {"envs": 4, "batch": 16, "replay_share": 0.75, "replay_size": 1024, "steps": 2_000_000},
+        | {"envs": 4, "batch": 16, "replay_share": 0.75, "replay_size": 16_384, "steps": 2_000_000},
     ),
     "minigrid": Preset(
         "small grids seen through a window, on two cores",
