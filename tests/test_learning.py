@@ -1,6 +1,7 @@
 """Learning, on environments whose values and policies are known beforehand, for every rule."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -49,15 +50,15 @@ SCHEDULES = {"actor_critic": (600, 3e-3), "policy_gradient": (600, 3e-3), "disco
 
 
 @pytest.fixture(scope="module", params=SCHEDULES)
-def learn(request: pytest.FixtureRequest) -> Callable[[Environment], Trained]:
+def learn(request: pytest.FixtureRequest) -> Callable[..., Trained]:
     published = request.param == "disco103"
     loaded = load_rule(str(request.getfixturevalue("disco103_path")) if published else request.param)
     updates, rate = SCHEDULES[request.param]
 
-    def run(env: Environment) -> Trained:
+    def run(env: Environment, cuts: int = 0) -> Trained:
         sizes: Any = {"hidden": (32, 32), "model_width": 16, "head_hidden": (16,)}
         network = networks.mlp(env.spec, loaded.rule.needs, **sizes)
-        training = make_training(env, network, loaded.rule, CONFIG)
+        training = make_training(env, network, loaded.rule, replace(CONFIG, cuts=cuts))
         hypers = Hypers(learning_rate=rate)
         state = jax.jit(training.init)(jax.random.key(0), hypers)
         state, info = jax.jit(training.advance, static_argnums=3)(loaded.eta, hypers, state, updates)
@@ -94,6 +95,12 @@ def test_acts_on_what_it_sees(learn) -> None:
     agent = learn(probes.both())
     assert agent.outputs([-1, 0])[0][0] > 0.95
     assert agent.outputs([1, 0])[0][1] > 0.95
+
+
+@pytest.mark.parametrize("cuts, wanted", [(CONFIG.rollout, 0), (0, 1)])
+def test_stays_where_only_a_clock_ends_unless_that_counts_as_an_end(learn, cuts: int, wanted: int) -> None:
+    policy, _ = learn(probes.clock(), cuts).outputs([1, 0])
+    assert policy[wanted] > 0.9
 
 
 @pytest.mark.parametrize("name", ["actor_critic", "policy_gradient"])

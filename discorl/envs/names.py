@@ -60,6 +60,7 @@ NAMED = {
     "probe/action": Named("reward for one of two actions: does the policy move?", probes.action),
     "probe/both": Named("reward if the action tells what is seen: does the policy look?", probes.both),
     "probe/memory": Named("reward if the last action tells what was seen first: is it remembered?", probes.memory),
+    "probe/clock": Named("leave for a reward, or stay until a clock rings: is that an end?", probes.clock),
     **{
         name: Named(f"{entry.split}: {entry.description}", partial(suites.environment, name))
         for name, entry in suites.FAMILIES.items()

@@ -2,11 +2,12 @@
 
 All have two actions and observe `[signal, clock]`: what the episode is about, and the steps taken so far. A learner
 that fails `constant` probably has a wrong value loss; one that only fails `delayed` bootstraps wrongly; and so on.
-`memory` is for recurrent agents.
+`memory` is for recurrent agents, `clock` for how ends by a time limit are treated.
 After Andy Jones, "Debugging RL, Without the Agonizing Pain" (https://andyljones.com/posts/rl-debugging.html).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -57,6 +58,21 @@ def memory(length: int = 3) -> Environment:
         return jnp.where(state.clock == length - 1, _sign((action == 1) == (state.signal > 0)), jnp.float32(0))
 
     return _probe("memory", _coin, reward, length=length, shown=1)
+
+
+def clock() -> Environment:
+    """Action 1 pays 2 and leaves for good; action 0 pays 0.5 and stays, but a clock ends the episode after each step.
+
+    Learn: stay, if what a clock ends goes on (that is worth 0.5 / (1 - γ)); leave, if it counts as any other end.
+    """
+    base = _probe("clock", _one, lambda state, action: jnp.where(action == 1, jnp.float32(2), jnp.float32(0.5)))
+
+    def step(key: Key, state: ProbeState, action: Int[Array, ""]) -> tuple[ProbeState, TimeStep]:
+        _, timestep = base.step(key, state, action)
+        _, same = base.reset(key)  # who stays sees what was there before: nothing but the clock ended
+        return state, timestep._replace(obs=same, terminated=action == 1, truncated=action != 1)
+
+    return base._replace(spec=replace(base.spec, time_limit=1), step=step)
 
 
 def _probe(

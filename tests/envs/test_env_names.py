@@ -46,7 +46,7 @@ def test_every_listed_name_can_be_made_and_has_one_line():
     assert len({name for name, _ in rows}) == len(rows)
     assert all(description and "\n" not in description for _, description in rows)
     plain = [name for name, _ in rows if ":" not in name]
-    probe_names = [f"probe/{x}" for x in ("constant", "observation", "delayed", "action", "both", "memory")]
+    probe_names = [f"probe/{x}" for x in ("constant", "observation", "delayed", "action", "both", "memory", "clock")]
     assert plain == ["catch", "cartpole", "t-maze", *probe_names, *suites.FAMILIES]
     assert [make(name).spec.name for name in plain] == plain
     families = [

@@ -54,3 +54,15 @@ def test_the_memory_probe_shows_its_signal_once_and_asks_for_it_at_the_end(key):
         assert rewards == [0, 0, seen[0][0]]
         signals.add(seen[0])
     assert signals == {(-1, 0), (1, 0)}
+
+
+def test_the_clock_probe_ends_by_itself_only_where_one_leaves(key):
+    env = probes.clock()
+    state, obs = env.reset(key)
+    for action, reward in ((0, 0.5), (1, 2.0)):
+        after, timestep = env.step(key, state, jnp.int32(action))
+        assert float(timestep.reward) == reward
+        assert (bool(timestep.terminated), bool(timestep.truncated)) == (action == 1, action == 0)
+        assert timestep.obs.tolist() == obs.tolist() == [1, 0]  # nothing tells that a clock rang
+        assert after == state
+    assert env.spec.time_limit == 1
