@@ -106,12 +106,13 @@ def see(network: AgentNetwork, rule: UpdateRule, eta: Eta, params: Params, rollo
 def go_on_after_clocks(
     network: AgentNetwork, rule: UpdateRule, eta: Eta, state: LearnerState, rollout: Rollout
 ) -> Rollout:
-    """Where a clock ended an episode, the discounted value of what was seen last becomes part of the last reward.
+    """Where a clock ended an episode, the discounted value of what was seen last becomes part of what was earned.
 
-        r ← r + γ v(s_final),   γ stays 0
+        r + γ v(s_final) instead of r,   γ stays 0
 
-    For returns this is the same as bootstrapping from s_final. To the rule it is an end that pays what would have
-    come: no row is added, and only final observations are looked at, not a second copy of all.
+    For returns this is the same as bootstrapping from s_final. No row is added, and only final observations are
+    looked at, not a second copy of all. The reward itself stays a fact: a discovered rule looks at it, and would take
+    what is added for a prize.
     """
     if not rollout.cuts or rule.continuation is None:
         return rollout
@@ -126,8 +127,9 @@ def go_on_after_clocks(
     target = online if not state.target_params else see(network, rule, eta, state.target_params, final)
     rest = rule.continuation(eta, state.rule, Experience(final, online, target))[0].reshape(cuts.at.shape)
     lanes = jnp.broadcast_to(jnp.arange(cuts.at.shape[1], dtype=cuts.at.dtype), cuts.at.shape)
-    # a reward is a fact, whoever differentiates; `at` = T lies outside and is dropped
-    return rollout._replace(reward=rollout.reward.at[cuts.at, lanes].add(jax.lax.stop_gradient(rest), mode="drop"))
+    # a number to follow, whoever differentiates; `at` = T lies outside and is dropped
+    rest = jnp.zeros_like(rollout.reward).at[cuts.at, lanes].add(jax.lax.stop_gradient(rest), mode="drop")
+    return rollout._replace(rest=rest)
 
 
 def taken_actions(rollout: Rollout) -> Int[Array, "T1 B"]:

@@ -46,6 +46,12 @@ class Rollout(NamedTuple):
     behaviour_logits: Float[Array, "T B A"]
     memory: Memory  # [B, ...] the network's memory before obs[0]; () for feed-forward agents
     cuts: Cuts | tuple[()] = ()  # () where a clock's end counts as any other
+    rest: Float[Array, "T B"] | tuple[()] = ()  # value of what a clock kept from coming, made when learning
+
+    @property
+    def earned(self) -> Float[Array, "T B"]:
+        """What returns are made of."""
+        return self.reward if isinstance(self.rest, tuple) else self.reward + self.rest
 
 
 @dataclass(frozen=True)

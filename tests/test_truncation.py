@@ -13,8 +13,10 @@ from discorl import acting, envs, experiment, networks, settings
 from discorl.envs.base import Environment, EnvSpec, TimeStep, batch
 from discorl.learner import go_on_after_clocks, make_learner, see
 from discorl.rules.actor_critic import ActorCriticConfig, actor_critic
+from discorl.rules.features import shared_features
 from discorl.rules.policy_gradient import policy_gradient
 from discorl.rules.value_function import ValueFunctionConfig, estimate
+from discorl.rules.values import ActionValues
 from discorl.types import Cuts, Experience, Key, Needs, Rollout
 
 T, B, LIMIT = 11, 3, 4
@@ -88,13 +90,26 @@ def test_targets_are_those_of_an_episode_that_goes_on(rule: str, key: Key) -> No
     go_on = jax.jit(lambda rollout: go_on_after_clocks(network, update, eta, state, rollout))
     targets = jax.jit(lambda rollout: value_targets(update, eta, network, state, rollout))
     went_on = go_on(ended)
-    np.testing.assert_array_equal(went_on.reward[:-1], whole.reward[:-1])
-    assert (went_on.reward[-1] != whole.reward[-1]).all()
+    np.testing.assert_array_equal(went_on.earned[:-1], whole.reward[:-1])
+    assert (went_on.earned[-1] != whole.reward[-1]).all()
     bootstrapped, terminal, continued = (targets(x._replace(cuts=())) for x in (whole, ended, went_on))
     np.testing.assert_allclose(continued, bootstrapped, rtol=2e-5, atol=2e-6)
     assert np.abs(np.asarray(terminal) - np.asarray(bootstrapped)).max() > 1e-4
     none = ended._replace(cuts=Cuts(at=jnp.full((1, small.B), small.T, jnp.int32), obs=whole.obs[-1:], memory=()))
-    np.testing.assert_array_equal(go_on(none).reward, whole.reward)
+    np.testing.assert_array_equal(go_on(none).earned, whole.reward)
+
+
+def test_a_discovered_rule_sees_rewards_as_they_were() -> None:
+    """What a clock kept from coming reaches it by way of values alone, or it would be taken for a prize."""
+    made = small.small()
+    view = see(made.network, made.rule, made.eta, made.state.params, made.rollout)
+    steps, states = jnp.zeros((small.T, small.B)), jnp.zeros((small.T + 1, small.B))
+    actions = jnp.zeros((small.T + 1, small.B, small.A))
+    values = ActionValues(actions, states, actions, steps, steps, steps, actions, actions, steps, steps)
+    cut = made.rollout._replace(rest=jnp.full_like(made.rollout.reward, 33.0))
+    seen, expected = (shared_features(Experience(x, view, view), values) for x in (cut, made.rollout))
+    jax.tree.map(np.testing.assert_array_equal, seen, expected)
+    assert (cut.earned != cut.reward).all()
 
 
 def value_targets(rule: Any, eta: Any, network: Any, state: Any, rollout: Any) -> Any:

@@ -119,7 +119,7 @@ def disco(config: DiscoConfig = DiscoConfig(), scales: InitScales = InitScales()
         rollout, online, target = experience
         values, moments = estimate_action_values(
             ActionValueInputs(
-                reward=rollout.reward,
+                reward=rollout.earned,
                 discount=config.discount * rollout.discount,
                 action=rollout.action,
                 logits=online.logits,

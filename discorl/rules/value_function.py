@@ -63,7 +63,7 @@ def estimate(
     """V-trace under the policy `logits`, and the moments after it; gradient-free."""
     value = signed_parabolic(raw_value(state.params, rollout.obs))
     rho = importance_ratio(logits[:-1], rollout.behaviour_logits, rollout.action)
-    found = batched_vtrace(rollout.reward, config.discount * rollout.discount, value, rho, config.trace_decay)
+    found = batched_vtrace(rollout.earned, config.discount * rollout.discount, value, rho, config.trace_decay)
     td = found.target - value[:-1]
     moments = ValueMoments(
         advantage=update_moments(state.moments.advantage, found.advantage, config.moment_decay),
