@@ -39,7 +39,7 @@ class Replay:
         if shapes(rows, 1) != (kept := shapes(self.store, 1)):
             raise DiscorlError(
                 f"this rollout has the shapes {_named(shapes(rows, 1))}, but the replay holds {_named(kept)}; "
-                "keep the rollout length"
+                "keep the rollout length, and future_value if it was given"
             )
         if batch > self.capacity:
             raise DiscorlError(f"a rollout of {batch} trajectories does not fit a replay of {self.capacity}")
@@ -115,5 +115,5 @@ def _time_first(rows: Rollout) -> Rollout:
 
 def _named(sizes: Rollout) -> str:
     return ", ".join(
-        f"{name} {x}" for name, x in sizes._asdict().items() if name in ("obs", "action", "behaviour_logits")
+        f"{name} {x}" for name, x in sizes._asdict().items() if name in ("obs", "action", "behaviour_logits", "rest")
     )

@@ -43,7 +43,7 @@ def collect_rollout(  # noqa: PLR0913 (the arguments of disco-torch, so that its
     returns (obs, reward, done) or (obs, reward, terminated, truncated), where obs already begins the next episode of
     those that ended. `obs` are the current observations, none to reset a Gymnasium environment first; `state` is what
     the last call returned, none at first. Without `future_value` an episode that was truncated ends like any other;
-    with it (`DiscoTrainer.future_value`) what it would have been worth is added to its last reward.
+    with it (`DiscoTrainer.future_value`) what it would have been worth counts as earned by its last step.
     """
     network = as_network(agent)
     device = device or next((p.device for p in agent.parameters()), torch.device("cpu"))
@@ -60,8 +60,10 @@ def collect_rollout(  # noqa: PLR0913 (the arguments of disco-torch, so that its
         rows.append((action, *row, logits))
         seen.append(obs)
         firsts.append(acting.first)
-    action, reward, discount, valid, logits = (torch.stack(x) for x in zip(*rows, strict=True))
+    action, reward, rest, discount, valid, logits = (torch.stack(x) for x in zip(*rows, strict=True))
     rollout = Rollout(stack(seen), torch.stack(firsts), action, reward, discount, logits, memory, valid)
+    if future_value is not None:
+        rollout = rollout._replace(rest=rest)
     return rollout if not valid.all() else rollout._replace(valid=None), obs, acting
 
 
@@ -75,8 +77,8 @@ def _continue(state: Any, initial_memory: Callable[[int], Tree], batch: int, dev
 
 def _advance(
     step: Stepper, action: Tensor, acting: ActingState, device: Any, future_value: FutureValue | None
-) -> tuple[Tree, ActingState, tuple[Tensor, Tensor, Tensor]]:
-    """One step everywhere: observations, state, and (reward, discount, valid)."""
+) -> tuple[Tree, ActingState, tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """One step everywhere: observations, state, and (reward, rest, discount, valid)."""
     after = step(action.cpu().numpy(), acting.pending.cpu().numpy())
     obs = as_tensors(after.obs, device)
 
@@ -86,13 +88,14 @@ def _advance(
     reward = torch.as_tensor(after.reward, dtype=torch.float32, device=device)
     ended, valid = flag(after.terminated | after.truncated), ~acting.pending
     cut_short = flag(after.truncated & ~after.terminated) & valid
+    rest = torch.zeros_like(reward)
     if future_value is not None and cut_short.any():
         final = as_tensors(after.final_obs if after.final_obs is not None else after.obs, device)
-        reward = reward + torch.where(cut_short, future_value(final, acting.memory), 0.0)
+        rest = torch.where(cut_short, future_value(final, acting.memory), 0.0)
     begins = ended | acting.pending
     pending = ended if step.resets_next else torch.zeros_like(ended)
     state = ActingState(memory=acting.memory, first=begins, pending=pending & valid)
-    return obs, state, (reward * valid, (~begins).float(), valid)
+    return obs, state, (reward * valid, rest, (~begins).float(), valid)
 
 
 KEYS = ("observations", "actions", "rewards", "discounts", "agent_out")

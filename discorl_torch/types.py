@@ -24,6 +24,12 @@ class Rollout(NamedTuple):
     behaviour_logits: Tensor  # [T, B, A]
     memory: Tree = ()  # [B, ...] the network's memory before obs[0]; () for feed-forward agents
     valid: Tensor | None = None  # [T, B] bool: False where no action was taken; None: everywhere
+    rest: Tensor | tuple[()] = ()  # [T, B] value of what a clock kept from coming; () where its end counts as any other
+
+    @property
+    def earned(self) -> Tensor:
+        """[T, B] what returns are made of; the rule itself looks at rewards as they were."""
+        return self.reward if isinstance(self.rest, tuple) else self.reward + self.rest
 
 
 class StateOutput(NamedTuple):

@@ -55,7 +55,7 @@ def estimate_values(experience: Experience, state: RuleState, config: DiscoConfi
     value, target_value = (policy * q).sum(-1), (policy * target_q).sum(-1)
     rho = importance_ratio(online.policy[:-1], rollout.behaviour_logits, action)
     q_target = retrace(
-        reward=rollout.reward,
+        reward=rollout.earned,
         discount=config.discount * rollout.discount,
         value=target_value,
         q=select(target_q[:-1], action),

@@ -5,7 +5,7 @@
     python examples/torch_cartpole.py --rollouts 3000
 
 Shows what an environment with a clock needs: episodes that the clock ends are not over, so what they would still have
-been worth is added to their last reward (`future_value`).
+been worth counts as earned by their last step (`future_value`).
 """
 
 import argparse

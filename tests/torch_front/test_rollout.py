@@ -114,13 +114,14 @@ def test_what_a_truncated_episode_would_have_been_worth_can_be_added(mode):
     rollout, _, _ = collect_rollout(agent, vector_env(mode, truncate=3), rollout_len=4, future_value=worth)
     cut = torch.tensor([False, False, True, False])
     assert (rollout.discount[:3, 0] == torch.tensor([1.0, 1.0, 0.0])).all()
-    expected = (rollout.action[:, 0] == 1).float() + 103 * cut  # the observation it was cut at, not that of the next
+    expected = (rollout.action[:, 0] == 1).float()
     if rollout.valid is not None:
         expected = expected * rollout.valid[:, 0]
-    torch.testing.assert_close(rollout.reward[:, 0], expected)
+    torch.testing.assert_close(rollout.reward[:, 0], expected)  # a fact, which the rule looks at
+    torch.testing.assert_close(rollout.earned[:, 0], expected + 103 * cut)  # where it was cut, not the next beginning
     assert len(asked) == 1
     plain, _, _ = collect_rollout(agent, vector_env(mode, truncate=3), rollout_len=4)
-    assert plain.reward.max() <= 1 and plain.discount[2, 0] == 0
+    assert plain.earned.max() <= 1 and plain.discount[2, 0] == 0
     asked.clear()
     collect_rollout(agent, vector_env(mode, terminate=2), rollout_len=4, future_value=worth)
     assert not asked  # what terminated is worth nothing more
@@ -196,7 +197,7 @@ def test_functions_may_tell_truncation_apart():
 
     worth = lambda obs, memory: torch.full((2,), 7.0)  # noqa: E731
     rollout, _, _ = collect_rollout(vector_agent(), step, np.zeros((2, 2)), rollout_len=2, future_value=worth)
-    assert rollout.reward.tolist() == [[0, 7], [0, 7]] and not rollout.discount.any()
+    assert rollout.earned.tolist() == [[0, 7], [0, 7]] and not rollout.discount.any()
 
 
 def test_actions_follow_the_policy():
