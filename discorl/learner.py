@@ -111,7 +111,7 @@ def go_on_after_clocks(
         r + γ v(s_final) instead of r,   γ stays 0
 
     For returns this is the same as bootstrapping from s_final. No row is added, and only final observations are
-    looked at, not a second copy of all. The reward itself stays a fact: a discovered rule looks at it, and would take
+    looked at, not a second copy of all. The reward itself stays a fact: a discovered rule looks at it, and may take
     what is added for a prize.
     """
     if not rollout.cuts or rule.continuation is None:
