@@ -10,6 +10,7 @@ import torch_cases as cases
 
 from discorl.errors import DiscorlError
 from discorl_torch import ConvTorso, DiscoAgent, DiscoTrainer, MLPTorso, RecurrentTorso, collect_rollout
+from discorl_torch.replay import Replay
 from discorl_torch.trees import leaves
 
 gymnasium: Any = pytest.importorskip("gymnasium", reason="needs Gymnasium: pip install gymnasium")
@@ -215,3 +216,12 @@ def test_mistakes_are_told_in_one_sentence():
         collect_rollout(vector_agent(), Count())
     with pytest.raises(DiscorlError, match="cannot reset"):
         collect_rollout(vector_agent(), lambda action: None)
+
+
+def test_a_replay_refuses_rollouts_that_began_to_look_beyond_clocks_midway():
+    agent, env = vector_agent(), vector_env("SameStep", truncate=3)
+    replay = Replay(4)
+    replay.add(collect_rollout(agent, env, rollout_len=4)[0])
+    later, _, _ = collect_rollout(agent, env, rollout_len=4, future_value=lambda obs, memory: obs[:, 0])
+    with pytest.raises(DiscorlError, match="and future_value if it was given"):
+        replay.add(later)
