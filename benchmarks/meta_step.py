@@ -12,15 +12,15 @@ sizes    Seconds per update of one agent, over the number of agents P and the wi
 import argparse
 import gc
 import time
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from update import matmul
 
-from discorl.discovery import placement
+from discorl.discovery import compiling, placement
 from discorl.discovery.build import build
-from discorl.discovery.compiling import compiled
 from discorl.discovery.settings import DiscoverySettings, preset
 
 RELEASED_SECONDS, RELEASED_RATE, RELEASED_COMPILE = 2.4, 240.0, 63.0
@@ -38,7 +38,7 @@ def subject(name: str, steps: int, **options: Any) -> Subject:
     state = made.begin()
     begun = time.perf_counter()
     program = lambda s: made.population.advance(made.hypers, s, steps)  # noqa: E731
-    advance = compiled(jax.jit(program, out_shardings=(made.shardings, None)).lower(state))
+    advance = compiling.compiled(partial(jax.jit(program, out_shardings=(made.shardings, None)).lower, state))
     seconds = time.perf_counter() - begun
     memory = advance.memory_analysis()
     run = lambda: jax.block_until_ready(advance(state))  # noqa: E731
@@ -114,7 +114,8 @@ def main() -> None:
     parser.add_argument("--stretch", type=int, default=2, help="meta-steps per call; `discorl discover` makes 10")
     args = parser.parse_args()
     jax.config.update("jax_enable_compilation_cache", False)
-    placement.use_every_core()  # as `discorl discover` does
+    compiling.keep_loops()  # as `discorl discover` does
+    placement.use_every_core()
     if "speed" in args.parts:
         speed(args.rounds, args.stretch)
     if "memory" in args.parts:

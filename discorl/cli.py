@@ -252,8 +252,9 @@ def _discover(given: argparse.Namespace) -> int:
     with Interrupts() as interrupts:
         prepare(given)
         from discorl import console
-        from discorl.discovery import discover, placement
+        from discorl.discovery import compiling, discover, placement
 
+        compiling.keep_loops()
         if given.distributed:
             placement.join(given.distributed)
         else:

@@ -1,6 +1,7 @@
 """From settings to a population: finds everything that was named and checks that it fits together."""
 
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -47,7 +48,7 @@ class Discovery(NamedTuple):
             return self.population.init(key, self.rule.init(key_rule) if first is None else first)
 
         first = jax.tree.map(np.asarray, self.first)
-        return compiled(jax.jit(make, out_shardings=self.shardings).lower(first))(first)
+        return compiled(partial(jax.jit(make, out_shardings=self.shardings).lower, first))(first)
 
     @property
     def shardings(self) -> PopulationState:

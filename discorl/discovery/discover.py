@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,7 +136,7 @@ class _Sitting:
                     advance = jax.jit(
                         self._stretch, static_argnums=1, out_shardings=(self.made.shardings, whole, whole)
                     )
-                    programs[length] = compiled(advance.lower(state, length))
+                    programs[length] = compiled(partial(advance.lower, state, length))
                     begun, earlier = time.perf_counter(), self.seconds  # compiling is no discovering
                     first = self.done
                 if self.stop():
