@@ -229,12 +229,14 @@ def make_learner(
     mask: str = "reference",
     burn: int = 0,
     gradient: Callable[[AgentLoss], LossGradient] | None = None,
+    seen: AgentNetwork | None = None,
 ) -> Learner:
     """`burn` steps of every rollout only warm up the memory of a recurrent network, see `burn_in`.
 
     `gradient` says how the loss is differentiated, for whoever differentiates updates; None is fastest for all others.
+    With it, `seen` may be the network as the rule looks through it, where that has derivatives of its own.
     """
-    keep = rule.needs.target_keep
+    keep, seen = rule.needs.target_keep, seen or network
     value_and_grad = gradient and gradient(partial(agent_loss, network, rule, mask))
 
     def share(of: Params, into: Params) -> Params:
@@ -265,12 +267,12 @@ def make_learner(
         if value_and_grad is None:
             online, said, differentiate = one_pass(network, rule, mask, eta, state.params, rollout)
         else:
-            online, said = see(network, rule, eta, state.params, rollout), None
+            online, said = see(seen, rule, eta, state.params, rollout), None
             differentiate = lambda targets, of=value_and_grad: of(state.params, targets, rollout)  # noqa: E731
         target = online
         if keep is not None:
             remembered = burn_in(network, state.target_params, whole, burn)
-            target = see(network, rule, eta, state.target_params, remembered)
+            target = see(seen, rule, eta, state.target_params, remembered)
         experience = Experience(rollout, online, target)
         targets, rule_state, target_info = rule.targets(eta, state.rule, experience)
         (total, loss_info), grads = differentiate(targets)

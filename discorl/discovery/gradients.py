@@ -9,16 +9,18 @@ All of them are asked for the same thing, the gradient of a window's loss in η,
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from discorl.learner import KEPT, AgentLoss, LossGradient, reverse_gradient
+from discorl.networks.base import AgentNetwork
 from discorl.rules.base import Eta, Targets
-from discorl.types import Key, Params, Rollout
+from discorl.types import ActionOutput, Key, Params, Rollout, StateOutput
 
 SHORTEST = 3  # updates of a segment that is worth it
 
@@ -30,15 +32,17 @@ class WindowLoss(NamedTuple):
     score: Float[Array, ""]
 
 
-Update = Callable[[Any, None], tuple[Any, Any]]
+Index = Int[Array, ""]  # of an update in its window
+Update = Callable[[Any, Index], tuple[Any, Any]]
 Window = Callable[[Eta], tuple[WindowLoss, Any]]  # also returns whatever else came of it
 
 
 class MetaGradient(NamedTuple):
     name: str
-    inner: Callable[[AgentLoss], LossGradient]  # how an update differentiates the agent's loss
+    inner: Callable[[Index, AgentLoss], LossGradient]  # how an update differentiates the agent's loss
+    seen: Callable[[Index, AgentNetwork], AgentNetwork]  # the network as the rule sees it
     update: Callable[[Callable], Callable]  # wraps each update of the window
-    scan: Callable[[Update, Any, int], tuple[Any, Any]]  # makes so many updates: carry and rows, as `jax.lax.scan`
+    scan: Callable[[Update, Any, range], tuple[Any, Any]]  # makes these updates: carry and rows, as `jax.lax.scan`
     outer: Callable[[Window, Eta, Key], tuple[Any, Eta]]  # -> what came of the window, its gradient
 
 
@@ -56,28 +60,39 @@ def backward(window: Window, eta: Eta, key: Key) -> tuple[Any, Eta]:
 
 def reverse() -> MetaGradient:
     return MetaGradient(
-        "reverse", inner=reverse_gradient, update=lambda update: update, scan=plain_scan, outer=backward
+        "reverse",
+        inner=lambda index, loss: reverse_gradient(loss),
+        seen=lambda index, network: network,
+        update=lambda update: update,
+        scan=plain_scan,
+        outer=backward,
     )
 
 
 def mixed() -> MetaGradient:
     """Mixed-mode differentiation with a checkpoint at every update (https://arxiv.org/abs/2505.00793)."""
     return MetaGradient(
-        "mixed", inner=forward_over_reverse, update=_checkpointed, scan=scan_in_segments, outer=backward
+        "mixed",
+        inner=reverse_over_forward,
+        seen=constant_at_first,
+        update=_checkpointed,
+        scan=scan_in_segments,
+        outer=backward,
     )
 
 
-def plain_scan(update: Update, carry: Any, length: int) -> tuple[Any, Any]:
-    return jax.lax.scan(update, carry, length=length)
+def plain_scan(update: Update, carry: Any, updates: range) -> tuple[Any, Any]:
+    return jax.lax.scan(update, carry, jnp.arange(updates.start, updates.stop))
 
 
-def scan_in_segments(update: Update, carry: Any, length: int) -> tuple[Any, Any]:
+def scan_in_segments(update: Update, carry: Any, updates: range) -> tuple[Any, Any]:
     """Agents are kept at the start of every segment only; in between they are made again from their inner gradients."""
+    length = len(updates)
     size = max(n for n in range(1, math.isqrt(length) + 1) if length % n == 0)
     if size < SHORTEST:
-        return plain_scan(update, carry, length)
-    segment = _checkpointed(lambda carry: jax.lax.scan(update, carry, length=size))
-    last, rows = jax.lax.scan(lambda carry, _: segment(carry), carry, length=length // size)
+        return plain_scan(update, carry, updates)
+    segment = _checkpointed(partial(jax.lax.scan, update))
+    last, rows = jax.lax.scan(segment, carry, jnp.arange(updates.start, updates.stop).reshape(-1, size))
     return last, jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), rows)
 
 
@@ -86,36 +101,84 @@ def _checkpointed(function: Callable) -> Callable:
     return jax.checkpoint(function, policy=policy, prevent_cse=False)  # inside a scan there is nothing to merge
 
 
-def forward_over_reverse(loss: AgentLoss) -> LossGradient:
-    """A gradient whose own backward pass is one forward-mode product instead of a reverse pass over a reverse pass.
+def reverse_over_forward(index: Index, loss: AgentLoss) -> LossGradient:
+    """A gradient whose own backward pass is not a reverse pass over a reverse pass, but over a forward-mode product.
 
-    Second derivatives are symmetric: the cotangent v of ∇θL gives ∇θ⟨v, ∇θL⟩ and ∇φ⟨v, ∇θL⟩, which are the
-    directional derivatives of ∇θL and ∇φL along v. Targets φ must come in as arguments: what a closure brings would
-    be taken for a constant.
+    The cotangent v of ∇θL asks for ∇θ⟨v, ∇θL⟩ and ∇φ⟨v, ∇θL⟩, and ⟨v, ∇θL⟩ is the directional derivative of L along v.
+    Targets φ must come in as arguments: what a closure brings would be taken for a constant. The gradient in φ is found
+    close to the loss, the one in θ at the far end of the pass, which the first update of a window spares itself.
     """
 
-    def plain(params: Params, targets: Targets, rollout: Rollout) -> tuple[tuple[Array, Any], Params]:
+    def plain(index: Index, params: Params, targets: Targets, rollout: Rollout) -> tuple[tuple[Array, Any], Params]:
         value, grads = jax.value_and_grad(loss, has_aux=True)(params, targets, rollout)
         return jax.lax.stop_gradient(value), jax.tree.map(lambda g: checkpoint_name(g, KEPT), grads)
 
     gradient = jax.custom_vjp(plain)
 
-    def forward(params: Params, targets: Targets, rollout: Rollout) -> tuple[Any, tuple]:
+    def forward(*args: Any) -> tuple[Any, tuple]:
         # `plain`: a checkpoint cannot look into a function with a derivative of its own and would compute it again
-        return plain(params, targets, rollout), (params, targets, rollout)
+        return plain(*args), args
 
-    def back(saved: tuple, cotangent: tuple[Any, Params]) -> tuple[Params, Targets, None]:
-        params, targets, rollout = saved
+    def back(saved: tuple, cotangent: tuple[Any, Params]) -> tuple[None, Params, Targets, None]:
+        index, params, targets, rollout = saved
         _, along = cotangent  # loss and logs are for people: nobody differentiates them
 
-        def both(params: Params) -> tuple[Params, Targets]:
-            return jax.grad(lambda p, t: loss(p, t, rollout)[0], argnums=(0, 1))(params, targets)
+        def slope(params: Params, targets: Targets) -> Array:
+            return jax.jvp(lambda p: loss(p, targets, rollout)[0], (params,), (along,))[1]
 
-        _, (by_params, by_targets) = jax.jvp(both, (params,), (along,))
-        return by_params, by_targets, None
+        along_v, pull_back = jax.vjp(slope, params, targets)
+        one = jnp.ones_like(along_v)
+        return None, unless_first(index, lambda one: pull_back(one)[0], one), pull_back(one)[1], None
 
     gradient.defvjp(forward, back)
-    return gradient
+    return partial(gradient, index)
+
+
+def unless_first(index: Index, pull_back: Callable[[Any], Any], cotangent: Any) -> Any:
+    """Gradients in an agent's parameters, or zeros in the first update of a window.
+
+    No η has touched the agent before it, so nobody asks for them there. All updates are one body of a loop: it takes a
+    branch to spare what they cost (figures in docs/discovery.md).
+    """
+    shapes = jax.eval_shape(pull_back, cotangent)
+    zeros = lambda _: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)  # noqa: E731
+    return jax.lax.cond(index == 0, zeros, pull_back, cotangent)
+
+
+def constant_at_first(index: Index, network: AgentNetwork) -> AgentNetwork:
+    """The network through which a rule looks at an agent, its parameters constants in the first update of a window.
+
+    Gradients go through predictions only: policies and values are facts to a rule (`features.shared_features`), and a
+    branch would not know that nothing comes from there.
+    """
+    stop = jax.lax.stop_gradient
+
+    def guarded(function: Callable) -> Callable:
+        """The same function; its first two arguments, parameters and what came of them, have a gradient."""
+        call = jax.custom_vjp(lambda index, params, made, data: function(params, made, *data))
+
+        def forward(index: Index, params: Params, made: Any, data: tuple) -> tuple[Any, tuple]:
+            out, pull_back = jax.vjp(lambda params, made: function(params, made, *data), params, made)
+            return out, (index, pull_back)
+
+        def back(saved: tuple, cotangent: Any) -> tuple:
+            index, pull_back = saved
+            return None, *unless_first(index, pull_back, cotangent), None
+
+        call.defvjp(forward, back)
+        return lambda params, made, *data: call(index, params, made, data)
+
+    def heads(params: Params, embedding: Any) -> StateOutput:
+        out = network.heads(params, embedding)
+        return out._replace(logits=stop(out.logits))
+
+    def model(params: Params, root: Any, action: Array) -> ActionOutput:
+        out = network.model(params, root, action)
+        return out._replace(q=stop(out.q), aux_pi=stop(out.aux_pi))
+
+    return network._replace(
+        unroll=guarded(network.unroll), heads=guarded(heads), root=guarded(network.root), model=guarded(model)
+    )
 
 
 def evolution(sigma: float = 0.02, pairs: int = 4) -> MetaGradient:
@@ -140,7 +203,7 @@ def evolution(sigma: float = 0.02, pairs: int = 4) -> MetaGradient:
         grads, _ = jax.lax.scan(one, zero, jax.random.split(key, pairs))
         return rest, grads
 
-    return MetaGradient("evolution", inner=reverse_gradient, update=lambda update: update, scan=plain_scan, outer=outer)
+    return reverse()._replace(name="evolution", outer=outer)
 
 
 def _shifted(eta: Eta, noise: Eta, size: float) -> Eta:

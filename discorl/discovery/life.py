@@ -10,7 +10,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from discorl import acting
-from discorl.discovery.gradients import MetaGradient, WindowLoss
+from discorl.discovery.gradients import Index, MetaGradient, WindowLoss
 from discorl.discovery.objective import ObjectiveInfo
 from discorl.discovery.window import OuterConfig, Student, UpdateInfo, make_judge
 from discorl.envs.base import EpisodeEnd, batch
@@ -138,18 +138,18 @@ def make_cohort(
         hypers = Hypers(learning_rate=life.learning_rate)
         start = jax.lax.stop_gradient(life.train.learner.params)
 
-        def update(carry: tuple[TrainState, ValueFunctionState], _: None) -> tuple:
+        def update(carry: tuple[TrainState, ValueFunctionState], index: Index) -> tuple:
             state, value = carry
             params = start if config.behaviour == "start" else jax.lax.stop_gradient(state.learner.params)
             state, sampled, ends = training.gather(params, state)
             sampled = jax.tree.map(lambda x: checkpoint_name(x, KEPT), sampled)  # acting once is enough
-            student, info = judge.update(eta, hypers, Student(state.learner, value), sampled)
+            student, info = judge.update(index, eta, hypers, Student(state.learner, value), sampled)
             return (state._replace(learner=student.learner), student.value), (info, ends)
 
         carry = life.train, life.value
-        kept, rows = gradient.scan(update, carry, config.advance)
+        kept, rows = gradient.scan(update, carry, range(config.advance))
         last = kept
-        if ahead := config.window - config.advance:  # looked at, then lived again by the next window
+        if ahead := range(config.advance, config.window):  # looked at, then lived again by the next window
             last, more = gradient.scan(update, kept, ahead)
             rows = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), rows, more)
         infos, ends = rows

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
-from discorl.discovery.gradients import MetaGradient
+from discorl.discovery.gradients import Index, MetaGradient
 from discorl.discovery.objective import ObjectiveConfig, ObjectiveInfo, outer_loss, target_regularizer
-from discorl.learner import KEPT, Learner, LearnerState, make_learner
+from discorl.learner import KEPT, LearnerState, make_learner
 from discorl.networks.base import AgentNetwork
 from discorl.optim import Hypers
 from discorl.rules.base import Eta, UpdateRule
@@ -47,8 +48,7 @@ class UpdateInfo(NamedTuple):
 
 
 class Judge(NamedTuple):
-    learner: Learner
-    update: Callable[[Eta, Hypers, Student, Rollout], tuple[Student, UpdateInfo]]
+    update: Callable[[Index, Eta, Hypers, Student, Rollout], tuple[Student, UpdateInfo]]
     judge: Callable[[Student, Rollout, Array], tuple[Float[Array, ""], ObjectiveInfo]]
 
 
@@ -65,17 +65,17 @@ def value_rollout(rollout: Rollout, alignment: str) -> Rollout:
 
 
 def make_judge(network: AgentNetwork, rule: UpdateRule, config: OuterConfig, gradient: MetaGradient) -> Judge:
-    learner = make_learner(network, rule, config.mask, gradient=gradient.inner)
-
     @gradient.update
-    def lesson(eta: Eta, hypers: Hypers, state: LearnerState, batch: Rollout) -> tuple:
+    def lesson(index: Index, eta: Eta, hypers: Hypers, state: LearnerState, batch: Rollout) -> tuple:
+        seen, inner = gradient.seen(index, network), partial(gradient.inner, index)
+        learner = make_learner(network, rule, config.mask, gradient=inner, seen=seen)
         state, info, found = learner.lesson(eta, hypers, state, batch)
         state = state._replace(rule=jax.tree.map(lambda x: checkpoint_name(x, KEPT), state.rule))
         logits = found.experience.online.logits
         return state, target_regularizer(found, config.objective), jax.lax.stop_gradient((logits, info.total_loss))
 
-    def update(eta: Eta, hypers: Hypers, student: Student, batch: Rollout) -> tuple[Student, UpdateInfo]:
-        learning, regularizer, (logits, rule_loss) = lesson(eta, hypers, student.learner, batch)
+    def update(index: Index, eta: Eta, hypers: Hypers, student: Student, batch: Rollout) -> tuple[Student, UpdateInfo]:
+        learning, regularizer, (logits, rule_loss) = lesson(index, eta, hypers, student.learner, batch)
         seen = value_rollout(batch, config.alignment)
         logits = logits[-seen.first.shape[0] :]
         value, _, value_loss = update_value_function(student.value, seen, logits, config.value)
@@ -90,4 +90,4 @@ def make_judge(network: AgentNetwork, rule: UpdateRule, config: OuterConfig, gra
         judged = rollout if seen is rollout else jax.tree.map(lambda x: x[1:], rollout._replace(memory=()))
         return outer_loss(network, params, judged, found.normalised_advantage, regularizer, config.objective)
 
-    return Judge(learner=learner, update=update, judge=judge)
+    return Judge(update=update, judge=judge)

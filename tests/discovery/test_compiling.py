@@ -1,5 +1,6 @@
 """Quick compiling: the same program, and no option that another XLA lacks stands in the way."""
 
+import gc
 import os
 import re
 import subprocess
@@ -48,6 +49,21 @@ def test_instructions_carry_no_lines_of_python_and_others_still_do() -> None:
     look()
     here = [Path(__file__).name in program.as_text(debug_info=True) for program in seen]
     assert here == [False, True]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_nothing_is_collected_while_tracing_and_then_as_before(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "isenabled", lambda: before)
+    called = []
+    monkeypatch.setattr(gc, "disable", lambda: called.append("disable"))
+    monkeypatch.setattr(gc, "enable", lambda: called.append("enable"))
+
+    def look() -> jax.stages.Lowered:
+        called.append("trace")
+        return lowered()
+
+    compiled(look)
+    assert called == ["disable", "trace", *(["enable"] if before else [])]
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="it is the CPU's compiler that is asked")

@@ -1,5 +1,6 @@
 """Outer loss and meta-gradients against those recorded from the released code."""
 
+from functools import partial
 from typing import Any
 
 import golden
@@ -66,7 +67,7 @@ class Recorded:
         mixed = gradients.mixed()
 
         def shifted(loss: Any) -> Any:
-            inner = mixed.inner(loss)
+            inner = mixed.inner(jnp.int32(0), loss)
 
             def value_and_grad(params: Any, targets: Any, rollout: Any) -> Any:
                 value, grads = inner(params, targets, rollout)
@@ -79,7 +80,9 @@ class Recorded:
         value = init_value_function(jax.random.key(0), jnp.zeros(5), self.value)
         value = value._replace(params=value_params(self.data))
         for i in range(self.updates):
-            learner = make_learner(self.network, self.rule, gradient=mixed.inner if i else shifted)
+            index = jnp.int32(i)
+            inner, seen = partial(mixed.inner, index) if i else shifted, mixed.seen(index, self.network)
+            learner = make_learner(self.network, self.rule, gradient=inner, seen=seen)
             state, _, lesson = learner.lesson(eta, self.hypers, state, golden.rollout(self.data, f"train{i}"))
             regularizer += target_regularizer(lesson, objective) / self.updates
             logits = jax.lax.stop_gradient(lesson.experience.online.logits)

@@ -26,27 +26,25 @@ OUTER = OuterConfig(
 UPDATES = 3
 
 
-def window_loss(gradient: MetaGradient, parts: tuple[int, ...] = (UPDATES,)) -> Callable[..., jax.Array]:
+def window_loss(gradient: MetaGradient, *parts: range) -> Callable[..., jax.Array]:
     """A window without an environment: the outer loss as a function of η, the student and its rollouts.
 
     Its updates are made in as many scans as it has parts, as windows that overlap are.
     """
+    parts = parts or (range(UPDATES),)
     case = small.small()
     judge = make_judge(case.network, case.rule, OUTER, gradient)
 
     def loss(eta: MetaParams, student: Student, rollouts: Any, validation: Any) -> jax.Array:
-        def update(carry: tuple[Student, jax.Array], _: None) -> tuple[tuple[Student, jax.Array], Any]:
-            student, at = carry
-            student, info = judge.update(
-                eta, Hypers(learning_rate=3e-2), student, jax.tree.map(lambda x: x[at], rollouts)
-            )
-            return (student, at + 1), info
+        def update(student: Student, index: jax.Array) -> tuple[Student, Any]:
+            batch = jax.tree.map(lambda x: x[index], rollouts)
+            return judge.update(index, eta, Hypers(learning_rate=3e-2), student, batch)
 
-        carry, regularizers = (student, jnp.int32(0)), []
-        for length in parts:
-            carry, infos = gradient.scan(update, carry, length)
+        regularizers = []
+        for updates in parts:
+            student, infos = gradient.scan(update, student, updates)
             regularizers.append(infos.regularizer)
-        return judge.judge(carry[0], validation, jnp.concatenate(regularizers).mean())[0]
+        return judge.judge(student, validation, jnp.concatenate(regularizers).mean())[0]
 
     return loss
 
@@ -65,9 +63,10 @@ def in_float64(function: Callable, *args: Any) -> Any:
 
 
 def test_mixed_mode_equals_plain_reverse_mode() -> None:
-    parts = (gradients.SHORTEST**2, 2)  # in segments, then in one piece
+    in_segments = gradients.SHORTEST**2
+    parts = range(in_segments), range(in_segments, in_segments + 2)  # and then in one piece
     reverse, mixed = (
-        in_float64(jax.grad(window_loss(g, parts)), *arguments(sum(parts)))
+        in_float64(jax.grad(window_loss(g, *parts)), *arguments(in_segments + 2))
         for g in (gradients.reverse(), gradients.mixed())
     )
     for at, expected in jax.tree_util.tree_leaves_with_path(reverse):
@@ -104,9 +103,10 @@ def _mid_life(student: Student) -> Student:
     return Student(learner, student.value._replace(optimizer=used(student.value.optimizer)))
 
 
-def test_what_must_not_flow() -> None:
+@pytest.mark.parametrize("gradient", [gradients.reverse(), gradients.mixed()], ids=lambda g: g.name)
+def test_what_must_not_flow(gradient: MetaGradient) -> None:
     """Experience is fact: no gradient goes through rewards, behaviour, the judging value function, or values q."""
-    loss = window_loss(gradients.mixed())
+    loss = window_loss(gradient, range(1, UPDATES))  # in mid-window: before it, nothing would flow into the student
 
     def of(student: Student, rewards: jax.Array, behaviour: jax.Array, judged: jax.Array) -> jax.Array:
         eta, _, rollouts, validation = arguments()
@@ -127,6 +127,28 @@ def test_what_must_not_flow() -> None:
     assert np.any(by_student.learner.target_params.y.w)
     assert np.any(by_student.learner.rule.lifetime.hidden)
     assert all(np.any(x) for x in jax.tree.leaves(by_student.learner.optimizer.first.torso))
+
+
+def test_the_agent_before_a_window_gets_no_gradient_that_costs_something() -> None:
+    """The target network of before is only looked at: all that flows into it flows through what the rule sees."""
+
+    def by_target(gradient: MetaGradient, at: int) -> Any:
+        grad = jax.grad(window_loss(gradient, range(at, at + 1)), argnums=1, allow_int=True)
+        return in_float64(lambda *args: grad(*args).learner.target_params.y.w, *arguments())
+
+    expected = by_target(gradients.reverse(), 1)
+    assert np.any(expected)
+    np.testing.assert_allclose(by_target(gradients.mixed(), 1), expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+    assert not np.any(by_target(gradients.mixed(), 0))
+
+
+def test_sparing_them_is_a_branch_for_all_agents_together() -> None:
+    """Were an update's index a number of each agent's, both sides would be computed and one thrown away."""
+    eta, student, rollouts, validation = arguments()
+    two = jax.tree.map(lambda x: jnp.stack([x, x]), student)
+    window = jax.vmap(jax.grad(window_loss(gradients.mixed())), in_axes=(None, 0, None, None))
+    text = str(jax.make_jaxpr(window)(eta, two, rollouts, validation))
+    assert text.count(" cond[") == 9  # of the loss; of torso, heads, root and model, of both sets of parameters
 
 
 def test_evolution_points_downhill() -> None:
@@ -171,7 +193,7 @@ def count_products(case: small.Small, gradient: MetaGradient) -> int:
 
     def loss(eta: MetaParams) -> jax.Array:
         first = jax.tree.map(lambda x: x[0], rollouts)
-        after, info = judge.update(eta, Hypers(learning_rate=3e-2), student, first)
+        after, info = judge.update(jnp.int32(1), eta, Hypers(learning_rate=3e-2), student, first)
         return judge.judge(after, validation, info.regularizer)[0]
 
     return str(jax.make_jaxpr(jax.grad(loss))(case.eta)).count("dot_general")

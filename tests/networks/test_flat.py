@@ -1,5 +1,7 @@
 """All parameters in one vector: the same network, the same gradients."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +28,7 @@ def test_an_update_is_the_same_on_a_vector() -> None:
         (case.network, case.state),
         (flat, jax.tree.map(jnp.asarray, case.state)._replace(**_vectors(case.state))),
     ):
-        learner = make_learner(network, case.rule, gradient=gradients.mixed().inner)
+        learner = make_learner(network, case.rule, gradient=partial(gradients.mixed().inner, jnp.int32(1)))
         state, _ = jax.jit(learner.step)(case.eta, Hypers(learning_rate=1e-2), state, case.rollout)
         after.append(ravel_pytree((state.params, state.target_params))[0])
     np.testing.assert_allclose(after[1], after[0], rtol=1e-5, atol=1e-6)
