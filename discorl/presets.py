@@ -43,7 +43,7 @@ PRESETS = {
     "minatar": Preset(
         "MinAtar on two cores",
         _OURS
-        | {"agent": "impala-small", "channels": (16,), "hidden": (128,)}
+        | {"agent": "impala-small", "channels": (16,), "hidden": (128,), "learning_rate": 2e-3}
         | {"envs": 4, "batch": 16, "replay_share": 0.75, "replay_size": 16_384, "steps": 2_000_000},
     ),
     "minigrid": Preset(
