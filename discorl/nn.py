@@ -121,10 +121,13 @@ def zero_lstm_state(width: int, batch: tuple[int, ...] = ()) -> LSTMState:
     return LSTMState(hidden=jnp.zeros(shape, jnp.float32), cell=jnp.zeros(shape, jnp.float32))
 
 
-def lstm_unroll_backwards(params: Linear, x: Float[Array, "T B I"], reset: Bool[Array, "T B"]) -> Float[Array, "T B H"]:
+def lstm_unroll_backwards(
+    params: Linear, x: Float[Array, "T B I"], reset: Bool[Array, "T B"], unroll: int = 1
+) -> Float[Array, "T B H"]:
     """Hidden states of an LSTM that runs from the last step to the first; `reset[t]` clears it before step t.
 
-    The input product does not depend on the state: it is one large product outside the loop.
+    The input product does not depend on the state: it is one large product outside the loop, which makes `unroll`
+    steps per turn.
     """
     inputs, width = x.shape[-1], params.b.shape[0] // 4
     from_input = add_bias(product(x, params.w[:inputs]), params.b)
@@ -138,5 +141,4 @@ def lstm_unroll_backwards(params: Linear, x: Float[Array, "T B I"], reset: Bool[
 
     start = zero_lstm_state(width, x.shape[1:2])
     start = jax.tree.map(lambda s: s.astype(x.dtype), start)
-    # four steps per turn of the loop: a fifth faster on CPU, more of them make it slower again
-    return jax.lax.scan(step, start, (from_input, reset), reverse=True, unroll=4)[1]
+    return jax.lax.scan(step, start, (from_input, reset), reverse=True, unroll=unroll)[1]

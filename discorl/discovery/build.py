@@ -83,7 +83,7 @@ def build(asked: DiscoverySettings) -> Discovery:
         _check_constants(asked, config)
         asked = replace(asked, **_own_sizes(config))
     scales = InitScales(heads=asked.init_heads, gate=asked.init_gate, gate_bias=asked.init_gate_bias)
-    rule = disco(config, scales)
+    rule = disco(config, scales, unroll=1)  # no slower where gradients go through it, and less to compile
     gradient = _gradient(asked)
     outer = _outer(asked)
     cohorts = []

@@ -145,6 +145,26 @@ def unless_first(index: Index, pull_back: Callable[[Any], Any], cotangent: Any) 
     return jax.lax.cond(index == 0, zeros, pull_back, cotangent)
 
 
+def split_used(
+    function: Callable[[Params], Any], params: Params
+) -> tuple[list[Array], list[Array], Callable[[list[Array], list[Array]], Params]]:
+    """The arrays among parameters that a function looks at, the others, and how to put both together again.
+
+    A branch returns all that it was asked for: of arrays that nobody looked at, zeros, each a kernel to compile.
+    """
+    leaves, treedef = jax.tree.flatten(params)
+    program = jax.make_jaxpr(lambda leaves: function(treedef.unflatten(leaves)))(leaves).jaxpr
+    looked_at = {id(x) for equation in program.eqns for x in equation.invars} | {id(x) for x in program.outvars}
+    mine = [id(x) in looked_at for x in program.invars]
+
+    def join(used: list[Array], rest: list[Array]) -> Params:
+        sources = iter(rest), iter(used)
+        return treedef.unflatten([next(sources[yes]) for yes in mine])
+
+    used, rest = ([x for x, yes in zip(leaves, mine, strict=True) if yes is wanted] for wanted in (True, False))
+    return used, rest, join
+
+
 def constant_at_first(index: Index, network: AgentNetwork) -> AgentNetwork:
     """The network through which a rule looks at an agent, its parameters constants in the first update of a window.
 
@@ -155,18 +175,24 @@ def constant_at_first(index: Index, network: AgentNetwork) -> AgentNetwork:
 
     def guarded(function: Callable) -> Callable:
         """The same function; its first two arguments, parameters and what came of them, have a gradient."""
-        call = jax.custom_vjp(lambda index, params, made, data: function(params, made, *data))
 
-        def forward(index: Index, params: Params, made: Any, data: tuple) -> tuple[Any, tuple]:
-            out, pull_back = jax.vjp(lambda params, made: function(params, made, *data), params, made)
-            return out, (index, pull_back)
+        def call(params: Params, made: Any, *data: Any) -> Any:
+            used, rest, join = split_used(lambda params: function(params, made, *data), params)
+            apply = lambda used, made, rest, data: function(join(used, rest), made, *data)  # noqa: E731
+            guard = jax.custom_vjp(lambda index, *args: apply(*args))
 
-        def back(saved: tuple, cotangent: Any) -> tuple:
-            index, pull_back = saved
-            return None, *unless_first(index, pull_back, cotangent), None
+            def forward(index: Index, used: list[Array], made: Any, *constant: Any) -> tuple[Any, tuple]:
+                out, pull_back = jax.vjp(lambda used, made: apply(used, made, *constant), used, made)
+                return out, (index, pull_back)
 
-        call.defvjp(forward, back)
-        return lambda params, made, *data: call(index, params, made, data)
+            def back(saved: tuple, cotangent: Any) -> tuple:
+                index, pull_back = saved
+                return None, *unless_first(index, pull_back, cotangent), None, None
+
+            guard.defvjp(forward, back)
+            return guard(index, used, made, rest, data)
+
+        return call
 
     def heads(params: Params, embedding: Any) -> StateOutput:
         out = network.heads(params, embedding)

@@ -178,17 +178,17 @@ class MetaInputs(NamedTuple):
 
 
 def apply_meta_network(
-    params: MetaParams, lifetime: nn.LSTMState, inputs: MetaInputs, config: DiscoConfig
+    params: MetaParams, lifetime: nn.LSTMState, inputs: MetaInputs, config: DiscoConfig, unroll: int = 1
 ) -> tuple[MetaTargets, nn.LSTMState]:
     """Targets for every step, and the lifetime state after this update.
 
     The trajectory network runs backwards, so that a step's target knows what came of it; the lifetime state of
-    *before* this update gates what it says.
+    *before* this update gates what it says. `unroll` steps of the first are compiled together.
     """
     activation = ACTIVATIONS[config.activation]
     seen = features(inputs.shared, inputs.online[0], inputs.target[0])
     x, encoded = _inputs(params.encoders, seen, inputs.shared, activation)
-    x = nn.lstm_unroll_backwards(params.lstm, x, inputs.terminal)
+    x = nn.lstm_unroll_backwards(params.lstm, x, inputs.terminal, unroll)
     x = x * nn.linear(params.gate, lifetime.hidden).reshape(1, 1, -1)
     targets = MetaTargets(
         pi=policy_target(params, x, encoded, activation), y=nn.linear(params.y, x), z=nn.linear(params.z, x)

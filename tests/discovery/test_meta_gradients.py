@@ -151,6 +151,30 @@ def test_sparing_them_is_a_branch_for_all_agents_together() -> None:
     assert text.count(" cond[") == 9  # of the loss; of torso, heads, root and model, of both sets of parameters
 
 
+def test_only_what_a_function_looks_at_is_differentiated() -> None:
+    params = {"copied": jnp.ones(1), "ignored": jnp.ones(2), "multiplied": jnp.ones(3), "other": jnp.ones(4)}
+    used, rest, join = gradients.split_used(lambda p: (p["copied"], 2 * p["multiplied"]), params)
+    assert [x.size for x in used] == [1, 3]
+    assert [x.size for x in rest] == [2, 4]
+    put_together = join(used, rest)
+    assert {name: x.size for name, x in put_together.items()} == {
+        "copied": 1,
+        "ignored": 2,
+        "multiplied": 3,
+        "other": 4,
+    }
+
+
+def test_a_branch_returns_no_zeros_for_the_rest_of_a_network() -> None:
+    case = small.small()
+    seen = gradients.constant_at_first(jnp.int32(1), case.network)
+    embedding, _ = case.network.unroll(case.state.params, (), case.rollout.obs, case.rollout.first)
+    slope = jax.grad(lambda params: seen.heads(params, embedding).y.sum())
+    program = jax.make_jaxpr(slope)(case.state.params)
+    returned = [len(equation.outvars) for equation in program.eqns if equation.primitive.name == "cond"]
+    assert returned == [5]  # weights and bias of y, those of the logits, the embedding
+
+
 def test_evolution_points_downhill() -> None:
     """On a quadratic the estimate is unbiased and exact up to its sampling noise."""
     centre = {"a": jnp.arange(3.0), "b": jnp.ones((2, 2))}
