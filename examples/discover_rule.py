@@ -24,7 +24,7 @@ TINY: dict[str, Any] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--meta-steps", type=int, default=1000)
+    parser.add_argument("--meta-steps", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tiny", action="store_true", help="too small to find anything, quick to run")
     args = parser.parse_args()

@@ -37,7 +37,7 @@ class DiscoverySettings:
     suite: str = _what("catch", "environments to discover on: a suite or a family of `discorl envs`")
     rule: str | None = _what(None, "rule to start from, by name or file; without one, from random weights")
 
-    meta_steps: int = _count(1000, "meta-steps")
+    meta_steps: int = _count(2000, "meta-steps")
     agents: int = _count(4, "agents of each family of environments")
     at_once: int | None = _count(None, "agents computed side by side; the others wait their turn (default: all)")
     window: int = _count(3, "updates that a meta-gradient goes through")
@@ -162,6 +162,7 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
         PUBLISHED
         | {
             "suite": "catch",
+            "meta_steps": 1000,
             "agents": 2,
             "window": 2,
             "rollout": 16,
