@@ -52,9 +52,9 @@ class Experiment(NamedTuple):
 
 def build(env: Any, rule: Rule | None, agent: Agent, asked: Settings) -> Experiment:
     """From names or objects. Trains nothing."""
-    environment = envs.as_environment(env)
+    environment = environment_of(env, asked)
     rule = rule_files.default_rule() if rule is None else rule
-    loaded = library.load_rule(rule)
+    loaded = _loaded(rule, asked.discount)
     named = replace(
         asked,
         env=env if isinstance(env, str) else environment.spec.name,
@@ -73,6 +73,11 @@ def build(env: Any, rule: Rule | None, agent: Agent, asked: Settings) -> Experim
         network=network,
         program=build_program(environment, network, loaded, full),
     )
+
+
+def environment_of(env: Any, full: Settings) -> Environment | HostEnvironment:
+    """By name or as an object, the way a run with these settings sees it."""
+    return envs.stacked(envs.as_environment(env), full.frame_stack)
 
 
 def build_program(
@@ -130,6 +135,14 @@ def optimizer_numbers(full: Settings) -> Hypers:
         "decay": full.decay_updates or math.inf,
     }
     return jax.tree.map(jnp.float32, Hypers(**numbers))
+
+
+def _loaded(rule: Rule, discount: float | None) -> LoadedRule:
+    if discount is None:
+        return library.load_rule(rule)
+    if not isinstance(rule, str):
+        raise DiscorlError("discount belongs to the rule, which was given as an object: load it with that discount")
+    return library.load_rule(rule_numbers.with_default(rule, "discount", discount))
 
 
 def _of_size(asked: Settings, size: int) -> Settings:

@@ -23,9 +23,13 @@ class FrameStore:
     """A ring of frames, numbered in the order they came (up to 2³¹). It writes into the arrays that it was given."""
 
     def __init__(self, frames: np.ndarray, count: np.ndarray) -> None:
-        """`frames` [room, H, W]; `count` [] how many there have ever been, the number of the next."""
+        """`frames` [room, ..., C]; `count` [] how many there have ever been, the number of the next."""
         self._frames, self._count = frames, count
         self._ends: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=RECENT)
+
+    @property
+    def _channels(self) -> int:
+        return self._frames.shape[-1]
 
     @property
     def oldest(self) -> int:
@@ -37,8 +41,8 @@ class FrameStore:
         self._ends.clear()
 
     def put(self, stacks: np.ndarray) -> np.ndarray:
-        """Numbers [B, T+1, S] of the frames of observations [B, T+1, H, W, S]."""
-        numbers = np.empty((*stacks.shape[:2], stacks.shape[-1]), np.int32)
+        """Numbers [B, T+1, S] of the frames of observations [B, T+1, ..., S·C]."""
+        numbers = np.empty((*stacks.shape[:2], stacks.shape[-1] // self._channels), np.int32)
         for lane, trajectory in enumerate(stacks):
             before = self._end_like(lane, trajectory[0])
             for t, stack in enumerate(trajectory):
@@ -48,11 +52,11 @@ class FrameStore:
         return numbers
 
     def get(self, numbers: np.ndarray) -> np.ndarray:
-        """The observations [..., H, W, S] of numbers [..., S]."""
-        height, width = self._frames.shape[1:]
-        out = np.empty((*numbers.shape[:-1], height, width, numbers.shape[-1]), self._frames.dtype)
+        """The observations [..., S·C] of numbers [..., S]."""
+        lead, c = self._frames.shape[1:-1], self._channels
+        out = np.empty((*numbers.shape[:-1], *lead, numbers.shape[-1] * c), self._frames.dtype)
         for s in range(numbers.shape[-1]):
-            out[..., s] = self._frames[numbers[..., s] % len(self._frames)]
+            out[..., s * c : (s + 1) * c] = self._frames[numbers[..., s] % len(self._frames)]
         return out
 
     def _end_like(self, lane: int, stack: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -62,17 +66,18 @@ class FrameStore:
         return None
 
     def _numbers(self, stack: np.ndarray, before: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
-        size = stack.shape[-1]
+        c = self._channels
         if before is not None:
             earlier, known = before
             if np.array_equal(stack, earlier):
                 return known
-            if np.array_equal(stack[..., :-1], earlier[..., 1:]):
-                return np.append(known[1:], self._add(stack[..., -1]))
-        numbers = np.empty(size, np.int32)
-        for s in range(size):
-            same = s > 0 and np.array_equal(stack[..., s], stack[..., s - 1])
-            numbers[s] = numbers[s - 1] if same else self._add(stack[..., s])
+            if np.array_equal(stack[..., :-c], earlier[..., c:]):
+                return np.append(known[1:], self._add(stack[..., -c:]))
+        frames = np.split(stack, stack.shape[-1] // c, axis=-1)
+        numbers = np.empty(len(frames), np.int32)
+        for s, frame in enumerate(frames):
+            same = s > 0 and np.array_equal(frame, frames[s - 1])
+            numbers[s] = numbers[s - 1] if same else self._add(frame)
         return numbers
 
     def _add(self, frame: np.ndarray) -> int:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from discorl import envs, evaluation, play, programs, runs
+from discorl import envs, evaluation, experiment, play, programs, runs
 from discorl.envs import EnvSpec
 from discorl.envs.adapters.atari_scores import yardstick
 from discorl.errors import DiscorlError, require_positive
@@ -73,10 +73,10 @@ def judge(
     _kept(folder)  # says so if the result could not be kept, before anything is played
     environment = envs.as_environment(config.env if env is None else env)
     if env is not None:
-        _check_fit(folder, config, environment.spec)
+        _check_fit(folder, config, experiment.environment_of(environment, config).spec)
     player = play.load(folder, environment, agent)
     keys = programs.evaluation_keys(jnp.stack([jax.random.key(first + i) for i in range(config.seeds)]))
-    played = evaluation.run_agents(environment, player.network, player.params, keys, episodes=episodes)
+    played = evaluation.run_agents(player.env, player.network, player.params, keys, episodes=episodes)
     name = config.env if env is None else env if isinstance(env, str) else environment.spec.name
     greedy, sampled = (_judged(one, name) for one in played)
     return Evaluation(folder, config, name, episodes, first, greedy, sampled)
@@ -149,7 +149,7 @@ def _kept(folder: Path) -> dict[str, Any]:
 
 def _check_fit(folder: Path, config: Settings, other: EnvSpec) -> None:
     try:
-        own = envs.as_environment(config.env).spec
+        own = experiment.environment_of(config.env, config).spec
     except DiscorlError:  # it was given as an object; parameters that do not fit are still refused
         return
     if _shapes(own) != _shapes(other):

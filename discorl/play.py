@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from discorl import acting, checkpoints, envs, experiment, runs
+from discorl import acting, checkpoints, experiment, runs
 from discorl.envs import Environment, HostEnvironment
 from discorl.envs.adapters.libraries import library
 from discorl.envs.adapters.pure import picture as text_picture
@@ -65,7 +65,7 @@ def load(run_dir: str | Path, env: Any = None, agent: Agent | None = None) -> Pl
     """The agents of a run. Objects that were given to `train` must be given again."""
     folder = Path(run_dir)
     config, needs = runs.read_agents(folder)
-    environment = envs.as_environment(env or config.env)
+    environment = experiment.environment_of(env or config.env, config)
     network = experiment.build_network(agent or config.agent, environment.spec, needs, config)
     keys = jax.random.split(jax.random.key(0), config.seeds)
     params = checkpoints.load(folder / runs.AGENT, jax.eval_shape(jax.vmap(network.init), keys))

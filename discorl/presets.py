@@ -22,6 +22,7 @@ _PAPER: dict[str, Any] = {
     "rollout": 29,
     "learning_rate": 3e-4,
     "max_update": 1.0,
+    "discount": 0.997,
     "replay_size": 4096,
     "log_every": 100,
     "checkpoint_every": 10_000,
@@ -30,7 +31,9 @@ _SMALL: dict[str, Any] = {"agent": "impala-small", "envs": 4, "batch": 16, "repl
 # As many environments as a batch has fresh trajectories: each is fresh once, as the paper's share of replay has it.
 _ATARI = _PAPER | {"envs": 5, "batch": 96, "replay_share": 0.95, "weight_decay": 0.1, "steps": 50_000_000}
 _PROCGEN = _PAPER | {"envs": 19, "batch": 192, "replay_share": 0.9, "weight_decay": 0.1, "steps": 50_000_000}
+_PROCGEN |= {"frame_stack": 4}  # those of Atari stack four by themselves
 _CRAFTER = _PAPER | {"envs": 1, "batch": 24, "replay_share": 0.99, "weight_decay": 0.3, "steps": 20_000_000}
+_CRAFTER |= {"frame_stack": 32}
 _OURS: dict[str, Any] = {"rollout": 29, "learning_rate": 1e-3, "weight_decay": 0.01, "log_every": 50}
 
 PRESETS = {
@@ -39,7 +42,9 @@ PRESETS = {
     "procgen": Preset("the paper's on ProcGen, for accelerators", _PROCGEN, warmup=0.02),
     "procgen-small": Preset("the same in small", _PROCGEN | _SMALL | {"steps": 2_000_000}, warmup=0.02),
     "crafter": Preset("the paper's on Crafter, for accelerators", _CRAFTER, cosine=False),
-    "crafter-small": Preset("the same in small", _CRAFTER | _SMALL | {"steps": 1_000_000}, cosine=False),
+    "crafter-small": Preset(
+        "the same in small", _CRAFTER | _SMALL | {"frame_stack": 4, "steps": 1_000_000}, cosine=False
+    ),
     "minatar": Preset(
         "MinAtar on two cores",
         _OURS

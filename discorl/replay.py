@@ -80,7 +80,7 @@ time_first = batch_first  # its own inverse
 
 
 class Frames(NamedTuple):
-    ring: Any  # [room, H, W]
+    ring: Any  # [room, ..., C]
     total: Any  # [] that have ever been
 
 
@@ -90,8 +90,8 @@ def host_shapes(example: Rollout, capacity: int, stack: int = 0) -> ReplayState:
     count: Any = jax.ShapeDtypeStruct((), np.int32)
     frames: Any = ()
     if stack:
-        rows, height, width, _ = one.obs.shape[1:]
-        ring = jax.ShapeDtypeStruct((room(capacity, rows - 1), height, width), one.obs.dtype)
+        rows, *lead, wide = one.obs.shape[1:]
+        ring = jax.ShapeDtypeStruct((room(capacity, rows - 1), *lead, wide // stack), one.obs.dtype)
         frames = Frames(ring=ring, total=count)
         one = one._replace(obs=jax.ShapeDtypeStruct((1, rows, stack), np.int32))
     data = jax.tree.map(lambda x: jax.ShapeDtypeStruct((capacity, *x.shape[1:]), x.dtype), one)
@@ -101,7 +101,7 @@ def host_shapes(example: Rollout, capacity: int, stack: int = 0) -> ReplayState:
 class HostReplay:
     """The same ring in NumPy, for observations too large for a device. It is written to in place.
 
-    With `stack`, observations [H, W, stack] of which each step brings one frame, frames are stored once.
+    With `stack`, observations [..., stack·C] of which each step brings one frame [..., C], frames are stored once.
     """
 
     def __init__(self, example: Rollout, capacity: int, stack: int = 0) -> None:

@@ -19,6 +19,13 @@ def join(name: str, numbers: str) -> str:
     return f"{name}:{numbers}" if numbers else name
 
 
+def with_default(rule: str, number: str, value: float) -> str:
+    """The rule with one more number, unless it already says that one."""
+    name, numbers = split(rule)
+    said = [one.partition("=")[0].strip() for one in numbers.split(",")]
+    return rule if number in said else join(name, f"{numbers},{number}={value!r}".lstrip(","))
+
+
 def parse(name: str, numbers: str, known: Iterable[str]) -> dict[str, Any]:
     """Written as in a TOML table, without its braces."""
     known = list(known)

@@ -95,6 +95,10 @@ class Settings:
     truncation: str = _choice(
         "bootstrap", "where a clock ends an episode: bootstrap (its value goes on) or reference (as any other end)"
     )
+    discount: float | None = _count(
+        None, "discount of what comes later; left out, or said with the rule: the rule's own"
+    )
+    frame_stack: int = _count(1, "observations that are seen at once, the newest last")
     lag: int = _amount(1, "updates that acting may lag behind where Python steps the environment; 0: they take turns")
     groups: int = _amount(0, "groups of environments that take turns where Python steps them; 0: 1 on CPU, else 2")
     hidden: tuple[int, ...] | None = _agent(None, "widths of the torso's layers, behind the convolutions if it has any")
@@ -175,6 +179,8 @@ def _check(settings: Settings) -> None:
         raise DiscorlError("give updates or steps, not both: each fixes the length of training")
     if settings.replay_share is not None and settings.replay_share > 1:
         raise DiscorlError(f"replay_share must lie between 0 and 1, got {settings.replay_share}")
+    if settings.discount is not None and settings.discount > 1:
+        raise DiscorlError(f"discount must lie between 0 and 1, got {settings.discount}")
     if settings.truncation not in TRUNCATIONS:
         known = near_matches(settings.truncation, TRUNCATIONS)
         raise DiscorlError(f"unknown truncation {settings.truncation!r}; {known}")

@@ -25,6 +25,7 @@ LAYERS = [
     "envs.compliance",
     "envs.spaces",
     "envs.host",
+    "envs.stacking",
     "envs.adapters",
     "envs.adapters.libraries",
     "envs.adapters.gym_masks",

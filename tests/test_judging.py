@@ -11,7 +11,7 @@ import pytest
 import tiny
 
 import discorl
-from discorl import console, evaluation, experiment, judging, runs, settings, trainer
+from discorl import console, evaluation, experiment, judging, play, runs, settings, trainer
 from discorl.envs.adapters import atari_scores
 from discorl.errors import DiscorlError
 from discorl.results import TrainResult
@@ -124,3 +124,16 @@ def test_mistakes_are_one_sentence(trained: TrainResult, tmp_path: Path) -> None
     (tmp_path / runs.EVALUATION).write_text("[1]")
     with pytest.raises(DiscorlError, match="was not written by discorl; move it away"):
         judging.judge(tmp_path)
+
+
+@pytest.mark.parametrize("env", [tiny.ENV, "host_worlds:Counter"])
+def test_agents_that_see_several_observations_are_judged_and_shown_the_same_way(tmp_path: Path, env: str) -> None:
+    sizes = {**tiny.SIZES, "updates": 2, "eval_episodes": EPISODES, "frame_stack": 3}
+    done = trainer.train(env, tiny.RULE, run_dir=str(tmp_path / "run"), **sizes)
+    assert done.run_dir is not None
+    again = discorl.evaluate(done.run_dir, episodes=EPISODES)
+    np.testing.assert_array_equal(again.greedy.returns, done.greedy)
+    other = discorl.evaluate(done.run_dir, episodes=EPISODES, env=env)
+    np.testing.assert_array_equal(other.greedy.returns, done.greedy)
+    frames = list(play.play(play.load(done.run_dir), episodes=1))
+    assert frames[-1].action is None

@@ -25,16 +25,17 @@ def test_each_is_a_training_that_holds_together(name: str) -> None:
 
 
 def test_the_table_of_the_paper() -> None:
-    """Step size, weight decay, batch, share of replay, length of a rollout, after Oh et al. 2025."""
+    """Step size, weight decay, batch, share of replay, length of a rollout, frames, after Oh et al. 2025."""
     wanted = {
-        "atari": (3e-4, 0.1, 96, 0.95, 29),
-        "procgen": (3e-4, 0.1, 192, 0.9, 29),
-        "crafter": (3e-4, 0.3, 24, 0.99, 29),
+        "atari": (3e-4, 0.1, 96, 0.95, 29, 1),
+        "procgen": (3e-4, 0.1, 192, 0.9, 29, 4),
+        "crafter": (3e-4, 0.3, 24, 0.99, 29, 32),
     }
     for name, values in wanted.items():
         made = settings.make(presets.preset(name))
-        assert (made.learning_rate, made.weight_decay, made.batch, made.replay_share, made.rollout) == values
-        assert made.max_update == 1.0
+        found = (made.learning_rate, made.weight_decay, made.batch, made.replay_share, made.rollout, made.frame_stack)
+        assert found == values
+        assert (made.max_update, made.discount) == (1.0, 0.997)
 
 
 def test_the_schedule_spans_the_training_that_is_asked_for() -> None:
@@ -77,3 +78,4 @@ def test_the_docs_say_what_each_sets() -> None:
         warmup = presets.PRESETS[name].warmup
         assert cells[9] == (f"{warmup * 100:g} %" if warmup else "none")
         assert cells[10] == ("cosine to 0" if presets.PRESETS[name].cosine else "none")
+        assert cells[11] == str(values.get("frame_stack", 1))

@@ -26,6 +26,9 @@ from discorl.settings import Settings
         ({"eval_episodes": -1}, "eval_episodes must not be negative"),
         ({"replay_share": 1.5}, "replay_share must lie between 0 and 1"),
         ({"replay_share": -0.5}, "replay_share must not be negative"),
+        ({"discount": 1.5}, "discount must lie between 0 and 1, got 1.5"),
+        ({"discount": 0.0}, "discount must be positive"),
+        ({"frame_stack": 0}, "frame_stack must be positive"),
         ({"hidden": (64, 0)}, "hidden must be positive, got 0"),
         ({"hidden": ()}, "hidden must name at least one layer"),
         ({"updates": 5, "steps": 10}, "updates or steps, not both"),
@@ -61,9 +64,9 @@ def test_toml_round_trip_keeps_everything() -> None:
     assert settings.make(tomllib.loads(options.dump(made))) == made
 
 
-def test_resolve_leaves_nothing_open_but_the_choice_between_updates_and_steps() -> None:
+def test_resolve_leaves_nothing_open_but_the_choice_between_updates_and_steps_and_what_is_the_rules() -> None:
     full = settings.resolve(Settings(rule="disco103"), "disco103")
-    assert [name for name, value in asdict(full).items() if value is None] == ["steps", "run_dir"]
+    assert [name for name, value in asdict(full).items() if value is None] == ["steps", "discount", "run_dir"]
     by_steps = settings.resolve(Settings(rule="disco103", steps=100), "disco103")
     assert by_steps.updates is None
 

@@ -236,3 +236,26 @@ def test_unknown_names_are_met_with_near_ones() -> None:
         train(agent="mpl")
     with pytest.raises(DiscorlError, match="unknown setting 'learningrate'; did you mean 'learning_rate'"):
         train(learningrate=1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "same_as"),
+    [
+        ("actor_critic", {"discount": 0.5}, "actor_critic:discount=0.5"),
+        ("actor_critic:entropy_cost=0.1", {"discount": 0.5}, "actor_critic:entropy_cost=0.1,discount=0.5"),
+        ("actor_critic:discount=0.9", {"discount": 0.5}, "actor_critic:discount=0.9"),  # the rule's word is closer
+        ("disco-mini", {"discount": 0.5}, "disco-mini:discount=0.5"),
+    ],
+)
+def test_a_discount_is_that_of_the_rule(rule: str, options: dict[str, Any], same_as: str) -> None:
+    def weights(rule: str, **options: Any) -> float:
+        done = trainer.train(tiny.ENV, rule, **{**tiny.SIZES, "updates": 2, "eval_episodes": 0, **options})
+        return float(np.abs(np.concatenate([x.ravel() for x in jax.tree.leaves(done.params)])).sum())
+
+    assert weights(rule, **options) == weights(same_as)
+    assert weights(same_as) != weights("actor_critic" if "critic" in rule else "disco-mini")
+
+
+def test_a_discount_cannot_change_a_rule_that_is_made() -> None:
+    with pytest.raises(DiscorlError, match="discount belongs to the rule, which was given as an object"):
+        train(rule=library.load_rule("actor_critic"), discount=0.5)

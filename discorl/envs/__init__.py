@@ -19,4 +19,5 @@ from discorl.envs.names import as_environment as as_environment
 from discorl.envs.names import listing as listing
 from discorl.envs.names import make as make
 from discorl.envs.spaces import require_discrete as require_discrete
+from discorl.envs.stacking import stacked as stacked
 from discorl.envs.t_maze import t_maze as t_maze

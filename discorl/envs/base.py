@@ -26,7 +26,7 @@ class EnvSpec:
     num_actions: int
     observation: Any = field(hash=False)  # tree of jax.ShapeDtypeStruct, of one observation
     action_names: tuple[str, ...] = ()
-    stack: int = 0  # frames along the last axis of [H, W, stack], of which each step brings one; 0: no stack
+    stack: int = 0  # frames along the last axis, [..., stack·C], of which each step brings one; 0: no stack
     time_limit: int = 0  # steps after which a clock ends an episode; 0: there is none, or nobody knows
     costly_reset: bool = False  # a reset takes as long as many steps; see `step_batch`
 

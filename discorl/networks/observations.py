@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from discorl.envs.base import EnvSpec
+from discorl.envs.stacking import channels_first as channels_first
 
 SMALLEST_IMAGE = 4  # cells; a smaller matrix is just numbers
 
@@ -28,11 +29,6 @@ def entries(spec: EnvSpec) -> dict[str, EnvSpec]:
 def looks_like_image(shape: tuple[int, ...]) -> bool:
     """[H, W], [H, W, C], [C, H, W] or a stack of images [S, H, W, C]."""
     return len(shape) in (3, 4) or (len(shape) == 2 and min(shape) >= SMALLEST_IMAGE)
-
-
-def channels_first(shape: tuple[int, ...]) -> bool:
-    """Whether [a, b, c] is a stack of small square planes [C, H, H] rather than an image [H, W, C]."""
-    return len(shape) == 3 and shape[0] < shape[1] == shape[2]
 
 
 def as_images(x: Float[Array, "N *S"]) -> Float[Array, "N H W C"]:
