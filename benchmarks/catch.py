@@ -87,8 +87,8 @@ def main() -> None:
             np.savez_compressed(args.out, returns=returns, episodes=episodes, losses=losses)
     if args.out:
         title = f"{args.rule} on Catch {args.size}×{args.size}, {args.seeds} seeds"
-        picture(args.out.with_suffix(".png"), returns, episodes, title, training.steps_per_update)
-    per_update = training.steps_per_update
+        picture(args.out.with_suffix(".png"), returns, episodes, title, training.steps_per_rollout)
+    per_update = training.steps_per_rollout
     arrived = [arrival(r, e, round(WINDOW / per_update)) for r, e in zip(returns, episodes, strict=True)]
     print("rollouts to 99 %:", *(a if a else f">{args.updates}" for a in arrived))
     print("environment steps to 99 %:", *(a * per_update if a else f">{args.updates * per_update}" for a in arrived))

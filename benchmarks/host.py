@@ -77,7 +77,7 @@ def whole_training(made: Experiment) -> tuple[Callable[[], int], list[float]]:
         box[0], info, _ = stretch(box[0])
         if info.episodes.sum():
             returns.append(float(info.return_sum.sum() / info.episodes.sum()))
-        return updates * made.program.steps_per_update
+        return updates * made.program.steps_per_rollout
 
     return run, returns
 

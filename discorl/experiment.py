@@ -43,11 +43,12 @@ class Experiment(NamedTuple):
         if self.settings.updates is not None:
             return self.settings.updates
         left = (self.settings.steps or 0) - self.program.steps_before
-        return max(1, math.ceil(left / self.program.steps_per_update))
+        return max(1, math.ceil(left / self.program.steps_per_rollout)) * self.settings.updates_per_rollout
 
     def steps(self, updates: int) -> int:
         """Environment steps of each agent after that many updates."""
-        return self.program.steps_before + updates * self.program.steps_per_update
+        rollouts = math.ceil(updates / self.settings.updates_per_rollout)
+        return self.program.steps_before + rollouts * self.program.steps_per_rollout
 
 
 def build(env: Any, rule: Rule | None, agent: Agent, asked: Settings) -> Experiment:
@@ -121,7 +122,7 @@ def cuts_per_trajectory(env: Environment | HostEnvironment, length: int) -> int:
 
 def training_config(full: Settings) -> training.TrainConfig:
     """The static sizes."""
-    names = ("envs", "batch", "rollout", "replay_size", "replay_share", "mask", "burn_in")
+    names = ("envs", "batch", "rollout", "replay_size", "replay_share", "updates_per_rollout", "mask", "burn_in")
     return training.TrainConfig(**{name: getattr(full, name) for name in names})
 
 

@@ -129,8 +129,8 @@ def make_host_program(
         params=lambda state: jax.tree.map(lambda *x: jnp.stack(x), *(own.learner.params for own in state)),
         evaluate=evaluate,
         close=close,
-        steps_per_update=config.envs * config.rollout,
-        steps_before=config.envs * config.rollout * (config.prefill - 1),
+        steps_per_rollout=config.steps_per_rollout,
+        steps_before=config.steps_per_rollout * (config.prefill - 1),
     )
 
 
@@ -167,9 +167,11 @@ class _Pipeline:
         ends: list[Ends] = []
         infos: list[LearnerInfo] = []
         for number in range(updates):
-            while len(self._pending) <= parts.lag:
-                self._ask(state.learner.params)
-            learner, more = self._receive(state.learner)
+            learner, more = state.learner, Ends()
+            if int(state.updates) % config.updates_per_rollout == 0:
+                while len(self._pending) <= parts.lag:
+                    self._ask(learner.params)
+                learner, more = self._receive(learner)
             ends.append(more)
             rng = np.random.default_rng((self._seed, int(state.updates)))
             batch = self._replay.sample(rng, config.batch, config.fresh_count)

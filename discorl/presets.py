@@ -33,7 +33,7 @@ _ATARI = _PAPER | {"envs": 5, "batch": 96, "replay_share": 0.95, "weight_decay":
 _PROCGEN = _PAPER | {"envs": 19, "batch": 192, "replay_share": 0.9, "weight_decay": 0.1, "steps": 50_000_000}
 _PROCGEN |= {"frame_stack": 4}  # those of Atari stack four by themselves
 _CRAFTER = _PAPER | {"envs": 1, "batch": 24, "replay_share": 0.99, "weight_decay": 0.3, "steps": 20_000_000}
-_CRAFTER |= {"frame_stack": 32}
+_CRAFTER |= {"frame_stack": 32, "updates_per_rollout": 4}  # one fresh trajectory in four batches: 0.99
 _OURS: dict[str, Any] = {"rollout": 29, "learning_rate": 1e-3, "weight_decay": 0.01, "log_every": 50}
 
 PRESETS = {
@@ -43,7 +43,9 @@ PRESETS = {
     "procgen-small": Preset("the same in small", _PROCGEN | _SMALL | {"steps": 2_000_000}, warmup=0.02),
     "crafter": Preset("the paper's on Crafter, for accelerators", _CRAFTER, cosine=False),
     "crafter-small": Preset(
-        "the same in small", _CRAFTER | _SMALL | {"frame_stack": 4, "steps": 1_000_000}, cosine=False
+        "the same in small",
+        _CRAFTER | _SMALL | {"frame_stack": 4, "updates_per_rollout": 1, "steps": 1_000_000},
+        cosine=False,
     ),
     "minatar": Preset(
         "MinAtar on two cores",
@@ -72,6 +74,7 @@ def preset(name: str, **own: Any) -> dict[str, Any]:
     made = settings.make(values)  # says so if something is wrong with them
     assert made.envs is not None
     assert made.rollout is not None
-    updates = made.updates or math.ceil((made.steps or 0) / (made.envs * made.rollout))
+    rollouts = math.ceil((made.steps or 0) / (made.envs * made.rollout))
+    updates = made.updates or rollouts * made.updates_per_rollout
     schedule = {"warmup_updates": round(chosen.warmup * updates), "decay_updates": updates if chosen.cosine else 0}
     return schedule | values

@@ -37,7 +37,7 @@ class Program(NamedTuple):
     params: Callable[[State], Params]  # [seeds, ...]
     evaluate: Callable[[Params, int], Scores]  # on so many episodes
     close: Callable[[], None]
-    steps_per_update: int
+    steps_per_rollout: int
     steps_before: int  # environment steps before the first update
 
 
@@ -80,7 +80,7 @@ def compiled(
         params=params,
         evaluate=evaluate,
         close=lambda: None,
-        steps_per_update=training.steps_per_update,
+        steps_per_rollout=training.steps_per_rollout,
         steps_before=training.steps_before,
     )
 

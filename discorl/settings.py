@@ -85,6 +85,9 @@ class Settings:
     rollout: int | None = _count(None, "steps per trajectory")
     replay_size: int | None = _count(None, "trajectories kept for replay")
     replay_share: float | None = _amount(None, "share of a batch that is replayed, 0 to 1")
+    updates_per_rollout: int = _count(
+        1, "updates after each rollout; with more than one, replay_share must be 1 or near"
+    )
     learning_rate: float | None = _count(None, "step size")
     warmup_updates: int | None = _amount(None, "updates until the step size is reached")
     decay_updates: int | None = _amount(None, "updates until the step size has decayed to zero; 0: it stays")
@@ -99,7 +102,7 @@ class Settings:
         None, "discount of what comes later; left out, or said with the rule: the rule's own"
     )
     frame_stack: int = _count(1, "observations that are seen at once, the newest last")
-    lag: int = _amount(1, "updates that acting may lag behind where Python steps the environment; 0: they take turns")
+    lag: int = _amount(1, "rollouts that acting may lag behind where Python steps the environment; 0: they take turns")
     groups: int = _amount(0, "groups of environments that take turns where Python steps them; 0: 1 on CPU, else 2")
     hidden: tuple[int, ...] | None = _agent(None, "widths of the torso's layers, behind the convolutions if it has any")
     channels: tuple[int, ...] | None = _agent(None, "channels of each section of convolutions")

@@ -225,7 +225,8 @@ class _Sitting:
         )
 
     def _report(self, phase: str, updates_per_second: float = math.nan) -> None:
-        per_update, total = self.made.program.steps_per_update, self.made.updates
+        total = self.made.updates
+        per_update = self.made.program.steps_per_rollout / self.made.settings.updates_per_rollout
         known = (row.mean_return for row in reversed(self.rows) if not math.isnan(row.mean_return))
         self.progress(
             Progress(

@@ -30,10 +30,11 @@ class TrainConfig:
     replay_share: float = 1.0  # of a batch; the rest is the newest rollout
     mask: str = "reference"  # steps that count in the loss, see `learner.loss_mask`
     burn_in: int = 0  # steps of a trajectory that only warm up the memory of a recurrent agent
+    updates_per_rollout: int = 1  # more than one learn from replay alone
     cuts: int = 0  # ends by a clock per trajectory that are gone on after, see `learner.go_on_after_clocks`
 
     def __post_init__(self) -> None:
-        for name in ("envs", "batch", "rollout", "replay_size"):
+        for name in ("envs", "batch", "rollout", "replay_size", "updates_per_rollout"):
             require_positive(name, getattr(self, name))
         if self.mask not in get_args(Mask):
             raise DiscorlError(f"unknown mask {self.mask!r}; {near_matches(self.mask, get_args(Mask))}")
@@ -43,6 +44,11 @@ class TrainConfig:
             raise DiscorlError(
                 f"replay_share {self.replay_share} asks for {self.fresh_count} fresh trajectories per update, but "
                 f"there are only {self.envs} environments: raise envs or replay_share"
+            )
+        if self.updates_per_rollout > 1 and self.fresh_count:
+            raise DiscorlError(
+                f"replay_share {self.replay_share} asks for {self.fresh_count} fresh trajectories per update, but with "
+                f"{self.updates_per_rollout} updates per rollout most have none: set replay_share to 1"
             )
         if not 0 <= self.burn_in < self.rollout:
             raise DiscorlError(
@@ -56,6 +62,10 @@ class TrainConfig:
     @property
     def fresh_count(self) -> int:
         return self.batch - round(self.batch * self.replay_share)
+
+    @property
+    def steps_per_rollout(self) -> int:
+        return self.envs * self.rollout
 
     @property
     def prefill(self) -> int:
@@ -92,7 +102,7 @@ class Training(NamedTuple):
     init: Callable[[Key, Hypers], TrainState]
     gather: Callable[[Params, TrainState], tuple[TrainState, Rollout, EpisodeEnd]]  # everything of an update but it
     advance: Callable[[Eta, Hypers, TrainState, int], tuple[TrainState, TrainInfo]]
-    steps_per_update: int
+    steps_per_rollout: int
     steps_before: int  # environment steps that fill the replay before the first update
 
 
@@ -136,11 +146,26 @@ def make_training(
     def gather(params: Params, state: TrainState) -> tuple[TrainState, Rollout, EpisodeEnd]:
         """Acts with `params` and returns what the next update learns from; its learner is still the one of before."""
         key_act, key_sample = jax.random.split(jax.random.fold_in(state.key, state.updates))
-        learning, actor, fresh, ends = collect(key_act, params, state.learner, state.actor)
-        ring = replay.add(state.replay, fresh)
-        sampled = replay.sample(key_sample, ring, fresh)
-        gathered = state._replace(learner=learning, actor=actor, replay=ring, updates=state.updates + 1)
-        return gathered, sampled, ends
+
+        def bring(before: TrainState) -> tuple[TrainState, Rollout, EpisodeEnd]:
+            learning, actor, fresh, ends = collect(key_act, params, before.learner, before.actor)
+            return (
+                before._replace(learner=learning, actor=actor, replay=replay.add(before.replay, fresh)),
+                fresh,
+                ends,
+            )
+
+        def nothing(before: TrainState) -> tuple[TrainState, Rollout, EpisodeEnd]:
+            _, fresh, ends = jax.eval_shape(bring, before)
+            return before, *jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (fresh, ends))
+
+        if config.updates_per_rollout == 1:
+            gathered, fresh, ends = bring(state)
+        else:
+            due = state.updates % config.updates_per_rollout == 0
+            gathered, fresh, ends = jax.lax.cond(due, bring, nothing, state)
+        sampled = replay.sample(key_sample, gathered.replay, fresh)
+        return gathered._replace(updates=state.updates + 1), sampled, ends
 
     def update(eta: Eta, hypers: Hypers, state: TrainState, report: Array) -> tuple[TrainState, TrainInfo]:
         state, sampled, ends = gather(state.learner.params, state)
@@ -155,8 +180,8 @@ def make_training(
         init=init,
         gather=gather,
         advance=advance,
-        steps_per_update=config.envs * config.rollout,
-        steps_before=config.envs * config.rollout * (config.prefill - 1),
+        steps_per_rollout=config.steps_per_rollout,
+        steps_before=config.steps_per_rollout * (config.prefill - 1),
     )
 
 

@@ -35,7 +35,7 @@ def assert_same(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def one_by_one(updates: int, lag: int) -> Any:
+def one_by_one(updates: int, lag: int, per_rollout: int = 1) -> Any:
     """The same training without threads, written down as plainly as possible."""
     asked = settings.make({"updates": updates, **{k: v for k, v in SIZES.items() if k != "updates"}})
     made = experiment.build(worlds.Counter, tiny.RULE, "mlp", asked)
@@ -51,10 +51,9 @@ def one_by_one(updates: int, lag: int) -> Any:
     history = [state.params]
     step, replay = jax.jit(learner.step), None
     hypers = experiment.optimizer_numbers(made.settings)
-    for rollout in range(updates + config.prefill - 1):
-        update = rollout - (config.prefill - 1)  # before the first there are rollouts to fill the replay
-        for group in groups:
-            got, _ = group.collect(history[max(0, update - lag)])
+    for update in range(1 - config.prefill, updates):  # before the first there are rollouts to fill the replay
+        for group in groups if update < 0 or update % per_rollout == 0 else ():
+            got, _ = group.collect(history[max(0, update - lag * per_rollout)])
             replay = replay or HostReplay(got, config.replay_size)
             replay.add(got)
         if update >= 0:
@@ -73,6 +72,13 @@ def test_threads_change_no_number_and_acting_lags_by_exactly_what_is_said(lag: i
         assert_same(jax.tree.map(lambda x: x[0], trained.params), one_by_one(6, lag))
     finally:
         del SIZES["replay_share"]
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_several_updates_may_follow_a_rollout(lag: int) -> None:
+    trained = train(lag=lag, updates_per_rollout=4)  # 6 updates, in stretches of 2
+    assert_same(jax.tree.map(lambda x: x[0], trained.params), one_by_one(6, lag, per_rollout=4))
+    assert trained.steps[-1] == 15 * (2 - 1 + 2)  # 3 environments of 5 steps: a batch takes 2 rollouts, updates 2 more
 
 
 def test_actions_are_drawn_from_the_policy() -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,9 @@ def test_steps_are_rounded_up_to_updates() -> None:
     for steps, updates in ((1, 1), (10 + 30, 3), (10 + 31, 4)):
         asked = settings.make({**tiny.SIZES, "updates": None, "steps": steps})
         assert experiment.build(tiny.ENV, tiny.RULE, "mlp", asked).updates == updates
+        often = replace(asked, updates_per_rollout=4)
+        made = experiment.build(tiny.ENV, tiny.RULE, "mlp", often)
+        assert (made.updates, made.steps(made.updates)) == (4 * updates, 10 + 10 * updates)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """Training as a pure function of its key: repeatable, divisible, vmappable, flat in memory."""
 
+from dataclasses import replace
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +12,9 @@ import small
 from discorl import networks
 from discorl.envs import catch
 from discorl.errors import DiscorlError
+from discorl.learner import make_learner
 from discorl.optim import Hypers
+from discorl.replay import make_replay
 from discorl.training import TrainConfig, Training, make_training, over_seeds
 
 CONFIG = TrainConfig(envs=2, batch=4, rollout=5, replay_size=6)
@@ -121,6 +126,32 @@ def test_learning_starts_once_the_replay_holds_a_batch(training) -> None:
     assert training.steps_before == CONFIG.envs * CONFIG.rollout
 
 
+def test_several_updates_may_follow_a_rollout(training, eta) -> None:
+    """Against the same training taken apart: rollouts by the one-update program, the rest by hand."""
+    env, rule = catch(4, 3), small.small().rule
+    network = networks.mlp(env.spec, rule.needs, hidden=(6,), model_width=4, head_hidden=(4,))
+    seldom = make_training(env, network, rule, replace(CONFIG, updates_per_rollout=3))
+    state, (info,) = run(seldom, eta, jax.random.key(3), (5,))
+
+    learner, replay = make_learner(network, rule, CONFIG.mask), make_replay(CONFIG.replay_size, CONFIG.batch)
+    twin, rollouts = jax.jit(training.init)(jax.random.key(3), Hypers()), 0
+    for update in range(5):
+        before = twin
+        twin, sampled, _ = jax.jit(training.gather)(twin.learner.params, twin)
+        rollouts += update % 3 == 0
+        if update % 3:  # as if nobody had acted
+            key = jax.random.split(jax.random.fold_in(before.key, update))[1]
+            sampled = replay.sample(key, before.replay, sampled)
+            twin = before._replace(updates=before.updates + 1)
+        learning, _ = jax.jit(learner.step)(eta, Hypers(1e-2), twin.learner, sampled)
+        twin = twin._replace(learner=learning)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), state.learner.params, twin.learner.params)
+    same_bits(state.replay.next, twin.replay.next)
+    assert rollouts == 2
+    assert info.episodes[1:3].tolist() == [0, 0] and info.episodes[4] == 0
+    assert info.episodes[0] > 0 and info.episodes[3] > 0
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -130,6 +161,8 @@ def test_learning_starts_once_the_replay_holds_a_batch(training) -> None:
         ({"replay_share": 1.5}, r"replay_share must lie in \[0, 1\]"),
         ({"replay_share": 0.0, "batch": 64, "envs": 2}, "only 2 environments"),
         ({"replay_size": 1}, "must hold one rollout"),
+        ({"updates_per_rollout": 0}, "updates_per_rollout must be positive"),
+        ({"updates_per_rollout": 2, "replay_share": 0.99, "batch": 64}, "most have none: set replay_share to 1"),
         ({"mask": "al"}, "unknown mask 'al'; did you mean 'all'"),
     ],
 )
