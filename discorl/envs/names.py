@@ -79,7 +79,7 @@ ADAPTERS = {
     "gymnax": Adapter("ID", "gymnax, for example gymnax:CartPole-v1", gymnax.from_id),
     "jumanji": Adapter("ID", "Jumanji, for example jumanji:Snake-v1", jumanji.from_id),
     "minatar": Adapter("GAME", "MinAtar of pgx: asterix, breakout, freeway, seaquest or space_invaders", pgx.minatar),
-    "pgx": Adapter("ID", "any game of pgx for one player, for example pgx:2048", pgx.from_id),
+    "pgx": Adapter("ID", "any game of pgx: pgx:2048, or pgx:connect_four/random against random moves", pgx.from_id),
     "procgen": Adapter("GAME", "Procgen: procgen:coinrun, or procgen:coinrun/hard/500 for 500 levels", envpool.procgen),
     "xminigrid": Adapter("ID", "XLand-MiniGrid, for example xminigrid:MiniGrid-Empty-8x8", minigrid.from_id),
 }

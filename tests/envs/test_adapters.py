@@ -69,10 +69,55 @@ def test_minatar_of_pgx() -> None:
     agree("minatar:breakout", game.init, step)
 
 
+def test_games_of_two_against_chance() -> None:
+    """The library's own steps, taken one by one in Python: whoever's turn it is, until it is the agent's again."""
+    game = wanted("pgx", "minatar").make("tic_tac_toe")
+    env = envs.make("pgx:tic_tac_toe/random")
+    assert isinstance(env, envs.Environment)
+    envs.check(env, steps=8)
+    reset, step, init, move = (jax.jit(f) for f in (env.reset, env.step, game.init, game.step))
+    results, begins = [], set()
+
+    def others(key: Any, state: Any, reward: float) -> tuple[Any, float]:
+        while state.current_player != 0 and not state.terminated:
+            key, key_choice, key_step = jax.random.split(key, 3)
+            legal = jnp.where(state.legal_action_mask, 0.0, -jnp.inf)
+            state = move(state, jax.random.categorical(key_choice, legal), key_step)
+            reward += float(state.rewards[0])
+        return state, reward
+
+    for seed in range(8):
+        key, rng = jax.random.key(seed), np.random.default_rng(seed)
+        ours, obs = reset(key)
+        theirs, _ = others(jax.random.split(key)[1], init(jax.random.split(key)[0]), 0.0)
+        begins.add(int(theirs.observation.sum()))
+        reward = 0.0
+        while not theirs.terminated:
+            np.testing.assert_array_equal(obs["observation"], theirs.observation)
+            np.testing.assert_array_equal(obs["action_mask"], theirs.legal_action_mask)
+            action = jnp.int32(rng.choice(np.flatnonzero(obs["action_mask"])))
+            key = jax.random.fold_in(key, 1)
+            ours, came = step(key, ours, action)
+            key_game, key_others = jax.random.split(key)
+            theirs = move(theirs, action, key_game)
+            theirs, reward = others(key_others, theirs, float(theirs.rewards[0]))
+            assert (float(came.reward), bool(came.terminated)) == (reward, bool(theirs.terminated))
+            obs = came.obs
+        results.append(reward)
+    assert begins == {0, 1}  # either side begins
+    assert {-1.0, 1.0} <= set(results) <= {-1.0, 0.0, 1.0}
+
+
 def test_games_of_pgx_that_will_not_do() -> None:
     wanted("pgx", "minatar")
-    with pytest.raises(DiscorlError, match="'pgx:tic_tac_toe' is a game of 2 players, but an agent here plays alone"):
+    with pytest.raises(
+        DiscorlError, match="is a game of 2 players: say who plays against the agent, 'pgx:tic_tac_toe/r"
+    ):
         envs.make("pgx:tic_tac_toe")
+    with pytest.raises(DiscorlError, match="unknown opponent 'randon' in 'pgx:hex/randon'; did you mean 'random'"):
+        envs.make("pgx:hex/randon")
+    with pytest.raises(DiscorlError, match="that game has one player: write 'pgx:2048'"):
+        envs.make("pgx:2048/random")
     with pytest.raises(DiscorlError, match="'pgx:minatar-brekout'; did you mean 'minatar-breakout'"):
         envs.make("minatar:brekout")
 

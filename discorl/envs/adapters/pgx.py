@@ -1,43 +1,92 @@
-"""pgx: MinAtar and other games for one player.
+"""pgx: MinAtar and other games for one player; games of several against an opponent that one states.
 
-Masks of legal actions are not used: in the few games of one player that have any (2048), an illegal action loses.
+In a game of several the agent is player 0, who moves first or later as the game draws it, and `pgx:GAME/random` lets
+all others draw among their legal moves. What an action leads to is what is seen when it is the agent's turn again; its
+rewards on the way are added up. Legal moves are a mask there. In games of one player masks are not used: in the few
+that have any (2048), an illegal action loses.
 """
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from discorl.envs.adapters.libraries import library
 from discorl.envs.adapters.pure import RawStep, pure_environment
-from discorl.envs.base import Environment
+from discorl.envs.base import ACTION_MASK, Environment
 from discorl.errors import DiscorlError, near_matches
 from discorl.types import Key
 
+OPPONENTS = ("random",)
+AGENT = 0  # its seat
+
 
 def from_id(name: str) -> Environment:
-    full = f"pgx:{name}"
+    """GAME, or GAME/OPPONENT for games of several players."""
+    full, (game_name, _, opponent) = f"pgx:{name}", name.partition("/")
     pgx = library("pgx", "minatar", f"environment {full!r}")
     known = pgx.available_envs()
-    if name not in known:
-        raise DiscorlError(f"unknown environment {full!r}; {near_matches(name, known)}")
-    game = pgx.make(name)
-    if game.num_players != 1:
+    if game_name not in known:
+        raise DiscorlError(f"unknown environment {full!r}; {near_matches(game_name, known)}")
+    game = pgx.make(game_name)
+    if game.num_players == 1:
+        if opponent:
+            raise DiscorlError(f"{full!r} names an opponent, but that game has one player: write 'pgx:{game_name}'")
+        return _alone(full, game)
+    if not opponent:
         raise DiscorlError(
-            f"environment {full!r} is a game of {game.num_players} players, but an agent here plays alone: "
-            "write an environment that plays the others, see examples/own_environment.py"
+            f"environment {full!r} is a game of {game.num_players} players: say who plays against the agent, "
+            f"'pgx:{game_name}/random', or write an environment that does, see examples/own_environment.py"
         )
+    if opponent not in OPPONENTS:
+        raise DiscorlError(f"unknown opponent {opponent!r} in {full!r}; {near_matches(opponent, OPPONENTS)}")
+    return _against_chance(full, game)
 
+
+def minatar(game: str) -> Environment:
+    """minatar:breakout, as people call it."""
+    return from_id(f"minatar-{game.replace('-', '_').lower()}")
+
+
+def _alone(full: str, game: Any) -> Environment:
     def reset(key: Key) -> tuple[Any, Any]:
         state = game.init(key)
         return state, state.observation
 
     def step(key: Key, state: Any, action: jax.Array) -> tuple[Any, RawStep]:
         state = game.step(state, action, key)
-        return state, RawStep(state.observation, state.rewards[0], state.terminated, state.truncated)
+        return state, RawStep(state.observation, state.rewards[AGENT], state.terminated, state.truncated)
 
     return pure_environment(full, game.num_actions, reset, step, lambda state: state.observation)
 
 
-def minatar(game: str) -> Environment:
-    """minatar:breakout, as people call it."""
-    return from_id(f"minatar-{game.replace('-', '_').lower()}")
+def _against_chance(full: str, game: Any) -> Environment:
+    def others_turn(carry: tuple[Key, Any, jax.Array]) -> jax.Array:
+        _, state, _ = carry
+        return (state.current_player != AGENT) & ~(state.terminated | state.truncated)
+
+    def others_move(carry: tuple[Key, Any, jax.Array]) -> tuple[Key, Any, jax.Array]:
+        key, state, reward = carry
+        key, key_choice, key_step = jax.random.split(key, 3)
+        action = jax.random.categorical(key_choice, jnp.where(state.legal_action_mask, 0.0, -jnp.inf))
+        state = game.step(state, action, key_step)
+        return key, state, reward + state.rewards[AGENT]
+
+    def until_it_is_our_turn(key: Key, state: Any, reward: jax.Array) -> tuple[Any, jax.Array]:
+        return jax.lax.while_loop(others_turn, others_move, (key, state, reward))[1:]
+
+    def seen(state: Any) -> dict[str, jax.Array]:
+        return {ACTION_MASK: state.legal_action_mask, "observation": state.observation}
+
+    def reset(key: Key) -> tuple[Any, Any]:
+        key_game, key_others = jax.random.split(key)
+        state, _ = until_it_is_our_turn(key_others, game.init(key_game), jnp.float32(0))
+        return state, seen(state)
+
+    def step(key: Key, state: Any, action: jax.Array) -> tuple[Any, RawStep]:
+        key_game, key_others = jax.random.split(key)
+        state = game.step(state, action, key_game)
+        state, reward = until_it_is_our_turn(key_others, state, state.rewards[AGENT])
+        return state, RawStep(seen(state), reward, state.terminated, state.truncated)
+
+    return pure_environment(full, game.num_actions, reset, step, lambda state: state.observation)
