@@ -93,7 +93,8 @@ def host_shapes(example: Rollout, capacity: int, stack: int = 0) -> ReplayState:
         rows, *lead, wide = one.obs.shape[1:]
         ring = jax.ShapeDtypeStruct((room(capacity, rows - 1), *lead, wide // stack), one.obs.dtype)
         frames = Frames(ring=ring, total=count)
-        one = one._replace(obs=jax.ShapeDtypeStruct((1, rows, stack), np.int32))
+        numbers = lambda obs: jax.ShapeDtypeStruct((*obs.shape[:2], stack), np.int32)  # noqa: E731
+        one = _with_obs(one, numbers(one.obs), one.cuts and numbers(one.cuts.obs))
     data = jax.tree.map(lambda x: jax.ShapeDtypeStruct((capacity, *x.shape[1:]), x.dtype), one)
     return ReplayState(data=data, next=count, size=count, frames=frames)
 
@@ -126,7 +127,9 @@ class HostReplay:
     def add(self, rollout: Rollout) -> None:
         new = _batch_first_numpy(rollout)
         if self._frames:
-            new = new._replace(obs=self._frames.put(np.asarray(new.obs)))
+            numbers = self._frames.put(new.obs)
+            after = new.cuts and self._frames.put_next(new.cuts.at, new.cuts.obs, new.obs, numbers)
+            new = _with_obs(new, numbers, after)
         capacity, count = len(self._state.data.reward), len(new.reward)
         at = (int(self._state.next) + np.arange(count)) % capacity
         for ring, x in zip(jax.tree.leaves(self._state.data), jax.tree.leaves(new), strict=True):
@@ -145,12 +148,16 @@ class HostReplay:
         at = np.concatenate([old, self._newest(fresh_count)])
         rows = jax.tree.map(lambda ring: ring[at], self._state.data)
         if self._frames:
-            rows = rows._replace(obs=self._frames.get(rows.obs))
+            rows = _with_obs(rows, self._frames.get(rows.obs), rows.cuts and self._frames.get(rows.cuts.obs))
         return _batch_first_numpy(rows)
 
     def _newest(self, count: int) -> np.ndarray:
         """Where the newest `count` are, the oldest of them first."""
         return (int(self._state.next) - count + np.arange(count)) % len(self._state.data.reward)
+
+
+def _with_obs(rollout: Rollout, obs: Any, after_cuts: Any) -> Rollout:
+    return rollout._replace(obs=obs, cuts=rollout.cuts and rollout.cuts._replace(obs=after_cuts))
 
 
 def _batch_first_numpy(rollout: Rollout) -> Rollout:
