@@ -34,6 +34,12 @@ _PROCGEN = _PAPER | {"envs": 19, "batch": 192, "replay_share": 0.9, "weight_deca
 _PROCGEN |= {"frame_stack": 4}  # those of Atari stack four by themselves
 _CRAFTER = _PAPER | {"envs": 1, "batch": 24, "replay_share": 0.99, "weight_decay": 0.3, "steps": 20_000_000}
 _CRAFTER |= {"frame_stack": 32, "updates_per_rollout": 4}  # one fresh trajectory in four batches: 0.99
+_DMLAB = _PAPER | {"envs": 10, "batch": 96, "replay_share": 0.9, "weight_decay": 0.01, "steps": 50_000_000}
+_DMLAB |= {"rollout": 100, "learning_rate": 5e-4, "discount": 0.99, "replay_size": 1024}
+_NETHACK = _PAPER | {"envs": 5, "batch": 96, "replay_share": 0.95, "weight_decay": 0.03, "steps": 200_000_000}
+_NETHACK |= {"learning_rate": 1e-4, "max_update": 0.3, "frame_stack": 4}
+_SOKOBAN = _PAPER | {"envs": 10, "batch": 96, "replay_share": 0.9, "weight_decay": 0.1, "steps": 50_000_000}
+_SOKOBAN |= {"frame_stack": 4}
 _OURS: dict[str, Any] = {"rollout": 29, "learning_rate": 1e-3, "weight_decay": 0.01, "log_every": 50}
 
 PRESETS = {
@@ -47,6 +53,12 @@ PRESETS = {
         _CRAFTER | _SMALL | {"frame_stack": 4, "updates_per_rollout": 1, "steps": 1_000_000},
         cosine=False,
     ),
+    "dmlab": Preset("the paper's on DMLab-30, for accelerators", _DMLAB, warmup=0.02),
+    "dmlab-small": Preset("the same in small", _DMLAB | _SMALL | {"replay_size": 128, "steps": 2_000_000}, warmup=0.02),
+    "nethack": Preset("the paper's on NetHack, for accelerators", _NETHACK, warmup=0.05),
+    "nethack-small": Preset("the same in small", _NETHACK | _SMALL | {"steps": 2_000_000}, warmup=0.05),
+    "sokoban": Preset("the paper's on Sokoban, for accelerators", _SOKOBAN),
+    "sokoban-small": Preset("the same in small", _SOKOBAN | _SMALL | {"steps": 2_000_000}),
     "minatar": Preset(
         "MinAtar on two cores",
         _OURS

@@ -128,7 +128,7 @@ class HostReplay:
         new = _batch_first_numpy(rollout)
         if self._frames:
             numbers = self._frames.put(new.obs)
-            after = new.cuts and self._frames.put_next(new.cuts.at, new.cuts.obs, new.obs, numbers)
+            after = new.cuts and self._frames.put_next(np.asarray(new.cuts.at), new.cuts.obs, new.obs, numbers)
             new = _with_obs(new, numbers, after)
         capacity, count = len(self._state.data.reward), len(new.reward)
         at = (int(self._state.next) + np.arange(count)) % capacity

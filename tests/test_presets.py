@@ -17,7 +17,7 @@ def test_each_is_a_training_that_holds_together(name: str) -> None:
     assert config.batch - config.fresh_count == round(config.batch * config.replay_share)
     assert full.agent in settings.AGENT_DEFAULTS
     small = name.endswith("-small")
-    assert (full.agent == "impala-paper") == (name in ("atari", "procgen", "crafter"))
+    assert (full.agent == "impala-paper") == (f"{name}-small" in presets.PRESETS)
     if small:
         paper = settings.make(presets.preset(name.removesuffix("-small")))
         assert (full.batch or 0) < (paper.batch or 0)
@@ -25,17 +25,25 @@ def test_each_is_a_training_that_holds_together(name: str) -> None:
 
 
 def test_the_table_of_the_paper() -> None:
-    """Step size, weight decay, batch, share of replay, length of a rollout, frames, after Oh et al. 2025."""
+    """Of each domain, after Oh et al. 2025."""
     wanted = {
-        "atari": (3e-4, 0.1, 96, 0.95, 29, 1),
-        "procgen": (3e-4, 0.1, 192, 0.9, 29, 4),
-        "crafter": (3e-4, 0.3, 24, 0.99, 29, 32),
+        "atari": (3e-4, 0.1, 1.0, 0.997, 1, 96, 0.95, 29),
+        "procgen": (3e-4, 0.1, 1.0, 0.997, 4, 192, 0.9, 29),
+        "crafter": (3e-4, 0.3, 1.0, 0.997, 32, 24, 0.99, 29),
+        "dmlab": (5e-4, 0.01, 1.0, 0.99, 1, 96, 0.9, 100),
+        "nethack": (1e-4, 0.03, 0.3, 0.997, 4, 96, 0.95, 29),
+        "sokoban": (3e-4, 0.1, 1.0, 0.997, 4, 96, 0.9, 29),
     }
-    for name, values in wanted.items():
-        made = settings.make(presets.preset(name))
-        found = (made.learning_rate, made.weight_decay, made.batch, made.replay_share, made.rollout, made.frame_stack)
-        assert found == values
-        assert (made.max_update, made.discount) == (1.0, 0.997)
+    for domain, values in wanted.items():
+        s = settings.make(presets.preset(domain))
+        learning = (s.learning_rate, s.weight_decay, s.max_update, s.discount)
+        assert (*learning, s.frame_stack, s.batch, s.replay_share, s.rollout) == values
+
+
+@pytest.mark.parametrize(("name", "steps"), [("procgen", 1e6), ("crafter", 0), ("dmlab", 1e6), ("nethack", 1e7)])
+def test_the_warm_up_of_the_paper_in_steps(name: str, steps: float) -> None:
+    made = settings.make(presets.preset(name))
+    assert abs((made.warmup_updates or 0) * (made.envs or 0) * (made.rollout or 0) - steps) <= 0.001 * steps
 
 
 def test_the_schedule_spans_the_training_that_is_asked_for() -> None:
@@ -79,3 +87,5 @@ def test_the_docs_say_what_each_sets() -> None:
         assert cells[9] == (f"{warmup * 100:g} %" if warmup else "none")
         assert cells[10] == ("cosine to 0" if presets.PRESETS[name].cosine else "none")
         assert cells[11] == str(values.get("frame_stack", 1))
+        assert cells[12] == str(values.get("discount", "the rule's"))
+        assert cells[13] == str(values.get("max_update", settings.DEFAULTS["max_update"]))
