@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import discorl
-from discorl.discovery import discover
+from discorl.discovery import compiling, discover, placement
 
 TINY: dict[str, Any] = {
     "agents": 2,
@@ -29,6 +29,8 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="too small to find anything, quick to run")
     args = parser.parse_args()
     sizes = TINY if args.tiny else {}
+    compiling.keep_loops()  # these two before JAX computes anything, as `discorl discover` has them: less to compile,
+    placement.use_every_core()  # and agents side by side
 
     def show(p: discover.Progress) -> None:
         if p.phase == "discovering":

@@ -10,7 +10,7 @@ import jax
 from jax.stages import Compiled, Lowered
 
 # A stretch of discovery is 1,100 small kernels, most of which run for microseconds: on CPU, making them well takes
-# longer than it saves (docs/discovery.md has figures). Products do not suffer, they are somebody else's code.
+# longer than it saves (docs/discovery-log.md has figures). Products do not suffer, they are somebody else's code.
 QUICK: Mapping[str, bool | int] = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 UNKNOWN = "No such compile option"  # what XLA says of an option that this version does not have
 EXTRA = "xla_backend_extra_options"  # XLA takes these from its environment only, and ignores those it does not know

@@ -138,7 +138,7 @@ def unless_first(index: Index, pull_back: Callable[[Any], Any], cotangent: Any) 
     """Gradients in an agent's parameters, or zeros in the first update of a window.
 
     No η has touched the agent before it, so nobody asks for them there. All updates are one body of a loop: it takes a
-    branch to spare what they cost (figures in docs/discovery.md).
+    branch to spare what they cost (figures in docs/discovery-log.md).
     """
     shapes = jax.eval_shape(pull_back, cotangent)
     zeros = lambda _: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)  # noqa: E731

@@ -1,7 +1,7 @@
 """The same network with all its parameters in one vector.
 
 What is done to every array of parameters alike, Adam for one, is then compiled once, which tells in a program that also
-differentiates through Adam (docs/discovery.md).
+differentiates through Adam (docs/discovery-log.md).
 """
 
 import jax
