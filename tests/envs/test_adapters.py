@@ -69,6 +69,17 @@ def test_minatar_of_pgx() -> None:
     agree("minatar:breakout", game.init, step)
 
 
+def test_legal_moves_of_a_game_for_one() -> None:
+    game = wanted("pgx", "minatar").make("2048")
+
+    def step(key: Any, state: Any, action: Any) -> tuple:
+        state = game.step(state, action, key)
+        seen = {"action_mask": state.legal_action_mask, "observation": state.observation}
+        return state, seen, state.rewards[0], state.terminated, state.truncated
+
+    agree("pgx:2048", game.init, step)
+
+
 def test_games_of_two_against_chance() -> None:
     """The library's own steps, taken one by one in Python: whoever's turn it is, until it is the agent's again."""
     game = wanted("pgx", "minatar").make("tic_tac_toe")
@@ -118,7 +129,7 @@ def test_games_of_pgx_that_will_not_do() -> None:
         envs.make("pgx:hex/randon")
     with pytest.raises(DiscorlError, match="that game has one player: write 'pgx:2048'"):
         envs.make("pgx:2048/random")
-    with pytest.raises(DiscorlError, match="'pgx:minatar-brekout'; did you mean 'minatar-breakout'"):
+    with pytest.raises(DiscorlError, match="'minatar:brekout'; did you mean 'breakout'"):
         envs.make("minatar:brekout")
 
 

@@ -2,8 +2,7 @@
 
 In a game of several the agent is player 0, who moves first or later as the game draws it, and `pgx:GAME/random` lets
 all others draw among their legal moves. What an action leads to is what is seen when it is the agent's turn again; its
-rewards on the way are added up. Legal moves are a mask there. In games of one player masks are not used: in the few
-that have any (2048), an illegal action loses.
+rewards on the way are added up. Legal moves are a mask, but in MinAtar, where every move is legal.
 """
 
 from typing import Any
@@ -19,6 +18,7 @@ from discorl.types import Key
 
 OPPONENTS = ("random",)
 AGENT = 0  # its seat
+MINATAR = "minatar-"
 
 
 def from_id(name: str) -> Environment:
@@ -32,7 +32,7 @@ def from_id(name: str) -> Environment:
     if game.num_players == 1:
         if opponent:
             raise DiscorlError(f"{full!r} names an opponent, but that game has one player: write 'pgx:{game_name}'")
-        return _alone(full, game)
+        return _alone(full, game, masked=not game_name.startswith(MINATAR))
     if not opponent:
         raise DiscorlError(
             f"environment {full!r} is a game of {game.num_players} players: say who plays against the agent, "
@@ -45,17 +45,28 @@ def from_id(name: str) -> Environment:
 
 def minatar(game: str) -> Environment:
     """minatar:breakout, as people call it."""
-    return from_id(f"minatar-{game.replace('-', '_').lower()}")
+    full, name = f"minatar:{game}", game.replace("-", "_").lower()
+    pgx = library("pgx", "minatar", f"environment {full!r}")
+    known = [each.removeprefix(MINATAR) for each in pgx.available_envs() if each.startswith(MINATAR)]
+    if name not in known:
+        raise DiscorlError(f"unknown environment {full!r}; {near_matches(name, known)}")
+    return from_id(MINATAR + name)
 
 
-def _alone(full: str, game: Any) -> Environment:
+def _seen(state: Any) -> dict[str, jax.Array]:
+    return {ACTION_MASK: state.legal_action_mask, "observation": state.observation}
+
+
+def _alone(full: str, game: Any, masked: bool) -> Environment:
+    seen = _seen if masked else lambda state: state.observation
+
     def reset(key: Key) -> tuple[Any, Any]:
         state = game.init(key)
-        return state, state.observation
+        return state, seen(state)
 
     def step(key: Key, state: Any, action: jax.Array) -> tuple[Any, RawStep]:
         state = game.step(state, action, key)
-        return state, RawStep(state.observation, state.rewards[AGENT], state.terminated, state.truncated)
+        return state, RawStep(seen(state), state.rewards[AGENT], state.terminated, state.truncated)
 
     return pure_environment(full, game.num_actions, reset, step, lambda state: state.observation)
 
@@ -75,18 +86,15 @@ def _against_chance(full: str, game: Any) -> Environment:
     def until_it_is_our_turn(key: Key, state: Any, reward: jax.Array) -> tuple[Any, jax.Array]:
         return jax.lax.while_loop(others_turn, others_move, (key, state, reward))[1:]
 
-    def seen(state: Any) -> dict[str, jax.Array]:
-        return {ACTION_MASK: state.legal_action_mask, "observation": state.observation}
-
     def reset(key: Key) -> tuple[Any, Any]:
         key_game, key_others = jax.random.split(key)
         state, _ = until_it_is_our_turn(key_others, game.init(key_game), jnp.float32(0))
-        return state, seen(state)
+        return state, _seen(state)
 
     def step(key: Key, state: Any, action: jax.Array) -> tuple[Any, RawStep]:
         key_game, key_others = jax.random.split(key)
         state = game.step(state, action, key_game)
         state, reward = until_it_is_our_turn(key_others, state, state.rewards[AGENT])
-        return state, RawStep(seen(state), reward, state.terminated, state.truncated)
+        return state, RawStep(_seen(state), reward, state.terminated, state.truncated)
 
     return pure_environment(full, game.num_actions, reset, step, lambda state: state.observation)
