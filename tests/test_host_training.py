@@ -35,9 +35,9 @@ def assert_same(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def one_by_one(updates: int, lag: int, per_rollout: int = 1) -> Any:
+def one_by_one(updates: int, lag: int, per_rollout: int = 1, **options: Any) -> Any:
     """The same training without threads, written down as plainly as possible."""
-    asked = settings.make({"updates": updates, **{k: v for k, v in SIZES.items() if k != "updates"}})
+    asked = settings.make({**SIZES, **options, "updates": updates})
     made = experiment.build(worlds.Counter, tiny.RULE, "mlp", asked)
     env, network, config = made.env, made.network, experiment.training_config(made.settings)
     assert isinstance(env, envs.HostEnvironment)
@@ -67,11 +67,13 @@ def one_by_one(updates: int, lag: int, per_rollout: int = 1) -> Any:
 @pytest.mark.parametrize("lag", [0, 2])
 def test_threads_change_no_number_and_acting_lags_by_exactly_what_is_said(lag: int) -> None:
     trained = train(lag=lag, replay_share=0.5)
-    SIZES["replay_share"] = 0.5
-    try:
-        assert_same(jax.tree.map(lambda x: x[0], trained.params), one_by_one(6, lag))
-    finally:
-        del SIZES["replay_share"]
+    assert_same(jax.tree.map(lambda x: x[0], trained.params), one_by_one(6, lag, replay_share=0.5))
+
+
+def test_storing_each_frame_once_changes_no_number() -> None:
+    """Episodes that a clock ends are among them. The plain loop stores stacks as they are seen."""
+    trained = train(frame_stack=3, replay_share=0.5)
+    assert_same(jax.tree.map(lambda x: x[0], trained.params), one_by_one(6, 1, frame_stack=3, replay_share=0.5))
 
 
 @pytest.mark.parametrize("lag", [0, 1])
@@ -109,9 +111,10 @@ def test_returns_and_lengths_are_those_of_whole_episodes() -> None:
     assert all(min(possible) <= x <= max(possible) for x in rows if np.isfinite(x))
 
 
-def test_a_run_goes_on_with_its_replay_and_new_episodes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stack", [1, 3])
+def test_a_run_goes_on_with_its_replay_and_new_episodes(tmp_path: Path, stack: int) -> None:
     """The environments cannot be saved; everything else can, and a resume repeats itself."""
-    first = train(run_dir=tmp_path / "run", updates=4)
+    first = train(run_dir=tmp_path / "run", updates=4, frame_stack=stack)
     entries = checkpoints.read_entries(tmp_path / "run" / runs.CHECKPOINT)
     assert entries["[0].updates"] == 4
     assert entries["[0].replay.size"] == 9
