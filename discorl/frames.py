@@ -103,7 +103,7 @@ class FrameStore:
         """Whether `stack` is `earlier` without its oldest frame and with a new one.
 
         Frames lie side by side within each pixel, so this looks at the bytes in one piece and leaves the new ones out:
-        8 × as fast as comparing slices of a few bytes each.
+        comparing slices of a few bytes each makes storing a rollout take more than twice as long.
         """
         wide, step = stack.shape[-1] * stack.itemsize, self._channels * stack.itemsize
         new, old = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (stack, earlier))
